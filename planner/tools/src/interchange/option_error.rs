@@ -84,8 +84,8 @@ pub enum OptionError {
     },
     /// `auto`, which the program that reads the file fills in.
     #[error(
-        "`{name}` is `auto`, which is filled in by what reads the file\nhint: write its value, or import the script \
-         whose arguments have it"
+        "`{name}` is `auto`, which is filled in by what reads the file\nhint: `--micro-batch-size 1`, with which formats \
+         that are `auto` are bf16, or the script whose arguments have it, or its value"
     )]
     Auto {
         /// Name of the key.

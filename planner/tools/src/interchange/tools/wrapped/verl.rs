@@ -22,10 +22,20 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
         &[("data.train_batch_size", 256)]
     };
     product(all, "global_batch_size", factors);
-    let of = |key: &str| number(all, key);
-    let length = match [of("data.max_prompt_length"), of("data.max_response_length")] {
-        [Some(prompt), Some(answer)] => Some(prompt.saturating_add(answer)),
-        _ => of("data.max_length"),
+    let each = "trainer.n_gpus_per_node";
+    if is_actor && value(all, each).is_none() && source.num_gpus().is_none() {
+        add(all, each, &8);
+    }
+    let is_stated = source.stated.sequence_length.is_some();
+    let length = |key: &str, usual: u64| match value(all, key) {
+        Some(_) => number(all, key),
+        None => Some(usual).filter(|_| !is_stated),
+    };
+    let length = if is_actor {
+        let parts = ["data.max_prompt_length", "data.max_response_length"];
+        parts.into_iter().map(|key| length(key, 512)).sum()
+    } else {
+        length("data.max_length", 1_024)
     };
     if let Some(length) = length {
         add(all, "sequence_length", &length);

@@ -184,6 +184,23 @@ struct Script {
     unread: Vec<Unread>,
 }
 
+/// Names of options for the tokens of both parts of a sequence.
+const PARTS: [[&str; 2]; 2] =
+    [["max_prompt_length", "max_completion_length"], ["max_source_length", "max_target_length"]];
+
+/// Tokens of a sequence: of an option of their own, else of its two parts.
+fn sequence_length(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
+    let length = |name: &str| given.count::<u64>(name);
+    let whole = LENGTHS.into_iter().find_map(|name| length(name).transpose());
+    let of_parts = || {
+        PARTS.into_iter().find_map(|[first, second]| match (length(first), length(second)) {
+            (Ok(first), Ok(second)) => Some(Ok(first?.saturating_add(second?))),
+            (Err(error), _) | (_, Err(error)) => Some(Err(error)),
+        })
+    };
+    whole.or_else(of_parts).transpose()
+}
+
 impl Script {
     /// Settings of a script that uses the Trainer with these arguments.
     fn of(given: &ParsedOptions) -> Result<Self, OptionError> {
@@ -193,7 +210,6 @@ impl Script {
         }
         let (optimizer, mut unread) = optimizer(given)?;
         unread.extend(adapters_left_out(given)?);
-        let lengths = LENGTHS.map(|name| given.count::<u64>(name));
         Ok(Self {
             // The Trainer's own default is 8.
             micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
@@ -208,7 +224,7 @@ impl Script {
             compiles: given.is_on("torch_compile")?,
             optimizer,
             is_trainer: true,
-            sequence_length: lengths.into_iter().find_map(Result::transpose).transpose()?,
+            sequence_length: sequence_length(given)?,
             adapters: adapters(given)?,
             unread,
         })

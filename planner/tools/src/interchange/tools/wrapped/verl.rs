@@ -33,7 +33,7 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
     };
     let length = if is_actor {
         let parts = ["data.max_prompt_length", "data.max_response_length"];
-        parts.into_iter().map(|key| length(key, 512)).sum()
+        parts.into_iter().try_fold(0_u64, |all, key| Some(all.saturating_add(length(key, 512)?)))
     } else {
         length("data.max_length", 1_024)
     };

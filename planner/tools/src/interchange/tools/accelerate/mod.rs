@@ -25,8 +25,8 @@ use crate::interchange::view::ExportView;
 pub(super) use adapters::adapters;
 /// ZeRO stage and offload that the name of a built-in configuration of DeepSpeed states.
 pub(crate) use read::built_in_stage;
-use read::is_launch;
 pub(super) use read::read_words;
+use read::{is_launch, is_trl};
 pub(super) use table::{CONFIGURATION, TRAINER};
 
 pub(super) static TOOL: Tool = Tool {
@@ -59,6 +59,9 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
     starts: |words, place, files| {
         if is_launch(words, place) {
             return has_arguments(&words[place + 1..], files).then_some(place + 1);
+        }
+        if is_trl(words, place) {
+            return Some(place + 1);
         }
         let is_own = |word: &Word| word.text.starts_with("--per_device_train_batch_size");
         // A program of the user's own may start `accelerate launch`, as a word further on says.

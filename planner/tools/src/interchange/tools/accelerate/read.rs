@@ -16,7 +16,7 @@ use crate::interchange::imported::Imported;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
 use crate::interchange::own_options::{self, LENGTHS};
 use crate::interchange::shell::Word;
-use crate::interchange::source::{Form, Source, agreed};
+use crate::interchange::source::{Form, LaunchedProgram, Source, agreed};
 use crate::interchange::table::Reader;
 use crate::interchange::unread::Unread;
 
@@ -318,7 +318,10 @@ impl Script {
 /// Settings of `accelerate launch` (its flags override its file), and the words from the script's name on. If something
 /// else starts the script: no settings, and all words.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
-    let words = &source.launched()?.words;
+    let LaunchedProgram { before, words, .. } = source.launched()?;
+    if before.last().is_some_and(|it| basename(&it.text) == TRL) {
+        return launched_by_trl(source, words);
+    }
     if words.first().is_none_or(|it| it.text != "launch") {
         return Ok((ParsedOptions::default(), words.clone()));
     }
@@ -328,6 +331,26 @@ fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportErr
         rest.remove(0);
     }
     Ok((given, rest))
+}
+
+/// Settings of the flags of `accelerate launch` among the words of TRL's command, and its other words.
+fn launched_by_trl(
+    source: &Source<'_>,
+    words: &[Word],
+) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
+    let named = |word: &Word| {
+        let Word { text, unknown } = word.underscored();
+        Word { text: text.replacen("--accelerate_config", "--config_file", 1), unknown }
+    };
+    let words: Vec<Word> = words.iter().map(named).collect();
+    let is_flag = |option: &&[Word]| {
+        let name = option[0].text.split('=').next().unwrap_or_default();
+        FLAGS.arity(name).is_some() && TRAINER.vocabulary.arity(name).is_none()
+    };
+    let options = words.chunk_by(|_, next| !next.text.starts_with("--"));
+    let (of_launch, own): (Vec<&[Word]>, Vec<&[Word]>) = options.partition(is_flag);
+    let (given, _) = flags(source, &of_launch.concat())?;
+    Ok((given, own.concat()))
 }
 
 /// Settings of the words after `accelerate launch`, and the words from the script on.
@@ -543,6 +566,16 @@ fn deepspeed_keys(
         ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
     Ok(all.into_iter().filter_map(|(key, value)| Some(leaf(key, value?))).collect())
+}
+
+/// TRL's command, which starts `accelerate launch` itself.
+const TRL: &str = "trl";
+
+/// Returns whether TRL's command for a training stands at a place.
+pub(super) fn is_trl(words: &[Word], place: usize) -> bool {
+    let trainings = ["sft", "dpo", "grpo", "kto", "reward", "rloo"];
+    basename(&words[place].text) == TRL
+        && words.get(place + 1).is_some_and(|it| trainings.contains(&it.text.as_str()))
 }
 
 /// Returns whether `accelerate launch` stands at a place.

@@ -92,7 +92,7 @@ pub enum OptionError {
         name: String,
     },
     /// A value that the option does not accept.
-    #[error("`{name} {value}`: {works}")]
+    #[error("`{}`: {works}", with_value(name, value))]
     Value {
         /// Name of the option.
         name: String,
@@ -195,6 +195,11 @@ fn ticked(names: &[String]) -> String {
         Err(_) => format!("`{name}`"),
     };
     names.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// An option with its value, which a switch has not.
+fn with_value(name: &str, value: &str) -> String {
+    format!("{name} {value}").trim_end().to_owned()
 }
 
 fn typeset_note(word: &str) -> String {

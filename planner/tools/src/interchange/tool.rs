@@ -116,6 +116,8 @@ pub(crate) struct OwnKey {
     pub(crate) left_out: Option<&'static str>,
     /// True if the key is an option with dashes in scripts, and has a value even if the option is a switch.
     pub(crate) is_flag: bool,
+    /// True if the key is a switch even if the option has a value.
+    pub(crate) is_switch: bool,
 }
 
 impl OwnKey {

@@ -88,6 +88,11 @@ pub(in super::super) fn read_keys(
     (settings.stages, settings.layout.pipeline_parallel) = pipeline(source)?;
     settings.training.sequence_length = source.stated.sequence_length;
     TABLE.read(Reader { source, given }, &mut settings)?;
+    let groups = "zero_optimization.zero_hpz_partition_size";
+    if given.count::<u32>(groups)?.is_some_and(|size| size > 1) {
+        let why = "a second copy of the weights within each node (ZeRO++)";
+        settings.unread.push(Unread::new(groups, why));
+    }
     if settings.layout.zero_stage != ZeroStage::Parameters && settings.layout.offload.parameters {
         settings.layout.offload.parameters = false;
         let why = "parameters on the host, which it takes with stage 3 only";
@@ -117,11 +122,6 @@ fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
         if given.is_on(name)? {
             return Err(not_planned(name, "true", what));
         }
-    }
-    let groups = "zero_optimization.zero_hpz_partition_size";
-    if given.count::<u32>(groups)?.is_some_and(|size| size > 1) {
-        let what = "a second copy of the weights within each node (ZeRO++)";
-        return Err(not_planned(groups, "", what));
     }
     if given.has_within("torch_autocast.") && given.has("torch_autocast.enabled") {
         let is_on = given.is_on("torch_autocast.enabled")?;

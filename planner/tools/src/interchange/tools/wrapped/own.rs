@@ -33,7 +33,8 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     }
     for line in wrapper.vocabulary.table.lines() {
         let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
-        let (Some(key), Some("any"), Some(becomes)) = (words.next(), words.next(), words.next())
+        let (Some(key), Some(arity @ ("any" | "none")), Some(becomes)) =
+            (words.next(), words.next(), words.next())
         else {
             continue;
         };
@@ -43,7 +44,8 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
         let forms: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
         let left_out = forms.iter().find(|it| it.0 == "-").map(|it| it.1);
         let words = forms.into_iter().filter(|it| it.0 != "-").collect();
-        all.push(OwnKey { name: within(key), words, left_out, is_flag: true });
+        let is_switch = arity == "none";
+        all.push(OwnKey { name: within(key), words, left_out, is_flag: true, is_switch });
     }
     all
 }

@@ -433,7 +433,8 @@ fn zero_stage(all: &mut Vec<Setting>) {
     let stage = stage.map_or_else(|| Word::known("0"), Clone::clone);
     let text = format!("zero{}{}", stage.text, if offloads { "_offload" } else { "" });
     let is_half = value(all, "dtype") != Some("bf16");
-    all.push(("states".to_owned(), vec![Word { text, ..stage }]));
+    all.retain(|it| it.0 != "zero_stage");
+    all.push(("zero_stage".to_owned(), vec![Word { text, ..stage }]));
     add(all, if is_half { "half" } else { "brain" }, &true);
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Tool {
     pub(crate) tables: &'static [&'static Table],
     /// Keys of the tool's own settings for an option of its tables.
     pub(crate) own_keys: fn(&str) -> Vec<OwnKey>,
+    /// Returns whether settings with a text may have a key of the tool's own.
+    pub(crate) takes_key: fn(&str, &str) -> bool,
     /// Option of its tables for a key of the tool's own settings, or the key itself.
     pub(crate) option_of: fn(&str) -> String,
     /// Reader of settings; none if they cannot be imported.
@@ -82,6 +84,7 @@ impl Tool {
             target,
             tables: &[],
             own_keys: |option| vec![OwnKey { name: option.to_owned(), ..OwnKey::default() }],
+            takes_key: |_, _| true,
             option_of: str::to_owned,
             read: None,
             starts: |_, _, _| None,

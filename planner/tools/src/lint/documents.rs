@@ -167,7 +167,9 @@ impl Document<'_> {
         let keys = if is_python {
             bridge::paths(&[option]).into_iter().map(key).collect()
         } else {
-            (self.tool.own_keys)(option)
+            let mut keys = (self.tool.own_keys)(option);
+            keys.retain(|it| (self.tool.takes_key)(&it.name, self.text));
+            keys
         };
         let mut all: Vec<(String, OwnKey)> =
             keys.into_iter().map(|it| (self.spelled(&it), it)).collect();

@@ -12,6 +12,9 @@ pub(super) static TRAINER: [&Table; 2] = [&accelerate::TRAINER, &accelerate::CON
 pub(super) static MEGATRON: [&Table; 1] = [&megatron::TABLE];
 pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
 
+/// Beginning of the keys of what verl trains by reinforcement.
+pub(super) const ACTOR: &str = "actor_rollout_ref.";
+
 /// Words of a line for keys that become no option.
 pub(super) const NO_OPTION: [&str; 7] =
     ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
@@ -90,10 +93,12 @@ pub(super) fn in_own_words(
     settings: &[Setting],
 ) -> ImportError {
     let plain = |option: &str| option.trim_start_matches("--").to_owned();
+    let has_actor = settings.iter().any(|it| it.0.starts_with(ACTOR));
     let name = |option: &str| {
         let is_it = |(key, _): &&Setting| plain(&option_of(wrapper, key)) == plain(option);
         let given = settings.iter().rev().find(is_it).map(|it| it.0.clone());
-        let first = || own_keys(wrapper, option).into_iter().next().map(|it| it.name);
+        let takes = |key: &OwnKey| has_actor || !key.name.starts_with(ACTOR);
+        let first = || own_keys(wrapper, option).into_iter().find(takes).map(|it| it.name);
         given.or_else(first).unwrap_or_else(|| option.to_owned())
     };
     let text = |text: &str| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ir::graph::ContextParallelKind;
 
 use super::super::megatron;
-use super::own::{self, option_of, own_keys};
+use super::own::{self, ACTOR, option_of, own_keys};
 use super::read::read;
 use super::verl;
 use super::wrapper::{Base, Same, Setting, Wrapper, add, number, value};
@@ -302,6 +302,8 @@ pub(in super::super) static VERL_TOOL: Tool = Tool {
         started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
     },
     has_keys: |tree| tree.has("actor_rollout_ref") && strategy(tree) != Some("megatron"),
+    // Hydra refuses keys of the actor for what is trained by SFT.
+    takes_key: |key, text| !key.starts_with(ACTOR) || text.contains(ACTOR.trim_end_matches('.')),
     ..wrapping!(VERL, tool(Target::new("verl", "verl", "fsdp2")))
 };
 

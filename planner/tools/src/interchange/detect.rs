@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::text::{Typeset, typeset};
 
-use super::error::ImportError;
+use super::error::{ImportError, OTHER};
 use super::file::basename;
 use super::imported::Stated;
 use super::options::Leaf;
@@ -297,8 +297,7 @@ impl LaunchScript {
         if let Some((program, tool)) = whose {
             let what =
                 format!("`{}` is a program of {tool}, whose settings are not read", program.text);
-            let works = "`planner evaluate MODEL --layout ..` takes the layout that they give";
-            return Err(nothing_starts(what, works));
+            return Err(ImportError::of_other(what));
         }
         let is_other = |it: &Target| !it.shares_framework(Target::MEGATRON);
         let others = Target::imported().filter(is_other).map(|it| format!("`{}`", it.name()));
@@ -510,10 +509,12 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     if let Some(tool) = of_keys(tree) {
         return Err(ImportError::unknown(
             format!("these are the settings of {tool}, which are not read"),
-            "`planner evaluate MODEL --layout ..` takes the layout that they give",
+            OTHER,
         ));
     }
-    if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) {
+    let trains = ["optim", "distributed", "data", "train", "trainer", "training"];
+    if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) && !tree.has_any(&trains)
+    {
         let what = "this is a model, not how it is trained";
         return Err(ImportError::unknown(what, "give it as `--model`"));
     }

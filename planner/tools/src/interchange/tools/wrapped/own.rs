@@ -47,8 +47,11 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
         let forms: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
         let left_out = forms.iter().find(|it| it.0 == "-").map(|it| it.1);
         let words = forms.into_iter().filter(|it| it.0 != "-").collect();
+        // Megatron's parser takes dashes alone.
+        let is_option = wrapper.same == Same::Options;
+        let name = if is_option { key.replace('_', "-") } else { within(key) };
         let is_switch = arity == "none";
-        all.push(OwnKey { name: within(key), words, left_out, is_flag: true, is_switch });
+        all.push(OwnKey { name, words, left_out, is_flag: true, is_switch });
     }
     all
 }

@@ -29,7 +29,7 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
     let is_stated = source.stated.sequence_length.is_some();
     let length = |key: &str, usual: u64| match value(all, key) {
         Some(_) => number(all, key),
-        None => Some(usual).filter(|_| !is_stated),
+        None => (!is_stated).then_some(usual),
     };
     let length = if is_actor {
         let parts = ["data.max_prompt_length", "data.max_response_length"];

@@ -79,7 +79,7 @@ impl Settings {
             path.map(|path| read_text(&path).with_context(about)).transpose()
         })?;
         refuse_set(&script, args).with_context(about)?;
-        warn_of_launches(file, &script);
+        warn_of_launches(file, &script.launches(&files));
         let path = model;
         let model = read_model(path)?;
         warn_of_model(path, &model.model);
@@ -177,9 +177,8 @@ fn stated(args: &ToolSettingsArgs) -> Stated {
 }
 
 /// Warns on stderr where a script has several training launches, of which only the first is read.
-fn warn_of_launches(file: &Path, script: &LaunchScript) {
-    let lines = script.launches();
-    let [first, rest @ ..] = lines.as_slice() else { return };
+fn warn_of_launches(file: &Path, lines: &[usize]) {
+    let [first, rest @ ..] = lines else { return };
     if rest.is_empty() {
         return;
     }

@@ -96,6 +96,9 @@ fn matches(pattern: &Regex, op: &str) -> bool {
 /// Words in names of options that say that adapters are trained.
 const WORDS: [&str; 6] = ["lora", "qlora", "peft", "dora", "adapter", "adapters"];
 
+/// Words beside `adapter` in names of options for a projector between parts of a model.
+const OF_PROJECTORS: [&str; 4] = ["mm", "mlp", "pretrain", "freeze"];
+
 /// Says of settings that no table has, and that look like those of adapters, that the plan has none.
 pub(super) fn name_unknown(imported: &mut Imported) {
     if imported.adapters.is_some() {
@@ -103,7 +106,11 @@ pub(super) fn name_unknown(imported: &mut Imported) {
     }
     let is_one = |it: &&mut Unread| {
         let name = it.option.to_lowercase();
-        it.is_unknown && name.split(|c: char| !c.is_alphanumeric()).any(|it| WORDS.contains(&it))
+        let words: Vec<&str> = name.split(|c: char| !c.is_alphanumeric()).collect();
+        let is_projector = words.iter().any(|it| OF_PROJECTORS.contains(it));
+        let is_word =
+            |it: &&str| WORDS.contains(it) && !(is_projector && it.starts_with("adapter"));
+        it.is_unknown && words.iter().any(is_word)
     };
     for unread in imported.unread.iter_mut().filter(is_one) {
         "low-rank adapters, by its name, that are not read: all parameters are planned as trained; \

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use ir::text::{Typeset, typeset};
 
-use super::error::ImportError;
+use super::error::{ImportError, OTHER};
 use super::file::basename;
 use super::imported::Stated;
 use super::options::Leaf;
 use super::others::{of_keys, of_program, of_python as other_python};
-use super::ranks::{check_spread, check_start, ranks, ranks_by_variables, ranks_per_node};
+use super::ranks::{
+    check_spread, check_start, is_torchrun, option_text, ranks, ranks_by_variables, ranks_per_node,
+};
 use super::shell::{self, Command, Script, Way, Word, is_program};
 use super::source::{Form, LaunchedProgram, Source, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
@@ -112,7 +114,14 @@ impl LaunchScript {
         let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
         let mut names: Vec<String> = self.values().filter(is_file).cloned().collect();
         names.extend(self.script.runs.iter().cloned());
+        // Hydra's files have no ending where they are named.
+        let defaults = self.keys.iter().filter(|it| it.0 == "defaults").flat_map(|it| &it.1);
+        names.extend(defaults.filter(|it| !it.is_empty()).map(|it| format!("{it}.yaml")));
         for Command { words, .. } in self.all_commands() {
+            if let Some(name) = option_text(words, "--config-name") {
+                let folder = option_text(words, "--config-path").unwrap_or(".");
+                names.push(format!("{folder}/{}.yaml", name.trim_end_matches(".yaml")));
+            }
             for (place, word) in words.iter().enumerate() {
                 let text = word.text.rsplit('=').next().unwrap_or_default();
                 if endings.iter().any(|ending| text.ends_with(ending)) {
@@ -194,11 +203,22 @@ impl LaunchScript {
         Ok(())
     }
 
-    /// Lines that start known training programs; settings are read from the first.
-    pub fn launches(&self) -> Vec<usize> {
-        let launches = self.script.commands.iter();
-        let launches = launches.filter(|it| Launch::of(it, &Files::new()).is_some());
-        launches.map(|command| command.line).collect()
+    /// Lines that start known training programs, with the files that they name; settings are read from the first.
+    pub fn launches(&self, files: &BTreeMap<String, String>) -> Vec<usize> {
+        self.started(files).into_iter().map(|it| it.0.line).collect()
+    }
+
+    /// Commands that start known training programs. A launcher of any program may prepare data: it counts where no
+    /// other command does.
+    fn started(&self, files: &Files) -> Vec<(&Command, Launch)> {
+        let all = self.script.commands.iter();
+        let mut all: Vec<(&Command, Launch)> =
+            all.filter_map(|it| Some((it, Launch::of(it, files)?))).collect();
+        let trains = |it: &(&Command, Launch)| !tool(it.1.target).starts_any;
+        if all.iter().any(trains) {
+            all.retain(trains);
+        }
+        all
     }
 
     /// Variables at the end whose value is one known word.
@@ -208,8 +228,7 @@ impl LaunchScript {
 
     /// Arguments of the first known training program.
     pub(super) fn arguments(&self) -> Option<Vec<String>> {
-        let mut all = self.script.commands.iter();
-        let launch = all.find_map(|command| Launch::of(command, &Files::new()))?;
+        let (_, launch) = self.started(&Files::new()).into_iter().next()?;
         Some(launch.words.into_iter().skip(1).map(|word| word.text).collect())
     }
 
@@ -221,8 +240,7 @@ impl LaunchScript {
         files: &Files,
     ) -> Result<(Target, Form), ImportError> {
         let commands = &self.script.commands;
-        let mut all = commands.iter();
-        let found = all.find_map(|command| Some((command, Launch::of(command, files)?)));
+        let found = self.started(files).into_iter().next();
         let mut all = commands.iter();
         let any = || all.find_map(|command| Some((command, Launch::any(command, from?)?)));
         let mut all = commands.iter();
@@ -235,7 +253,13 @@ impl LaunchScript {
             }
             let starts_ranks = tool(target).starts_ranks;
             let of_variables = || ranks_by_variables(&self.script, command, starts_ranks);
-            let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
+            let of_launcher = || {
+                let started = command.words.get(..=before.len()).unwrap_or(&before);
+                ranks(&self.script, started, set).or_else(of_variables)
+            };
+            // Of Ray's ranks a launcher starts the driver alone.
+            let is_by_ray = tool(target).is_by_ray && !is_torchrun(&before);
+            let num_gpus = if is_by_ray { None } else { of_launcher() };
             let ranks_per_node = ranks_per_node(&self.script, &before, set);
             let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
             let started = LaunchedProgram { before, words, num_gpus, ranks_per_node };
@@ -273,8 +297,7 @@ impl LaunchScript {
         if let Some((program, tool)) = whose {
             let what =
                 format!("`{}` is a program of {tool}, whose settings are not read", program.text);
-            let works = "`planner evaluate MODEL --layout ..` takes the layout that they give";
-            return Err(nothing_starts(what, works));
+            return Err(ImportError::of_other(what));
         }
         let is_other = |it: &Target| !it.shares_framework(Target::MEGATRON);
         let others = Target::imported().filter(is_other).map(|it| format!("`{}`", it.name()));
@@ -486,10 +509,12 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     if let Some(tool) = of_keys(tree) {
         return Err(ImportError::unknown(
             format!("these are the settings of {tool}, which are not read"),
-            "`planner evaluate MODEL --layout ..` takes the layout that they give",
+            OTHER,
         ));
     }
-    if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) {
+    let trains = ["optim", "distributed", "data", "train", "trainer", "training"];
+    if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) && !tree.has_any(&trains)
+    {
         let what = "this is a model, not how it is trained";
         return Err(ImportError::unknown(what, "give it as `--model`"));
     }

@@ -85,6 +85,10 @@ fn hint(lacks: &[Lack], target: Target) -> String {
     )
 }
 
+/// Hint for settings of a tool that is known, but not read.
+pub(super) const OTHER: &str =
+    "`planner evaluate MODEL --layout ..` takes the layout that they give";
+
 /// Error of an import.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -157,6 +161,16 @@ impl ImportError {
     ) -> Self {
         let works = format!("`{option}` {value}");
         Self::Divides { of, instead: Some((option, value)), what, works }
+    }
+
+    /// An error of settings of a tool that is known, but not read.
+    pub(super) fn of_other(what: impl Into<String>) -> Self {
+        Self::NothingStarts { what: what.into(), works: OTHER.to_owned() }
+    }
+
+    /// Returns whether nothing starts but a program of a tool that is known, but not read.
+    pub(super) fn is_of_other(&self) -> bool {
+        matches!(self, Self::NothingStarts { works, .. } if works == OTHER)
     }
 
     /// The error and what would work, in one line.

@@ -23,6 +23,7 @@ mod manifest;
 mod option_error;
 mod options;
 mod others;
+mod own_options;
 mod ranks;
 mod read;
 mod run;

@@ -84,15 +84,15 @@ pub enum OptionError {
     },
     /// `auto`, which the program that reads the file fills in.
     #[error(
-        "`{name}` is `auto`, which is filled in by what reads the file\nhint: write its value, or import the script \
-         whose arguments have it"
+        "`{name}` is `auto`, which is filled in by what reads the file\nhint: `--micro-batch-size 1`, with which formats \
+         that are `auto` are bf16, or the script whose arguments have it, or its value"
     )]
     Auto {
         /// Name of the key.
         name: String,
     },
     /// A value that the option does not accept.
-    #[error("`{name} {value}`: {works}")]
+    #[error("`{}`: {works}", with_value(name, value))]
     Value {
         /// Name of the option.
         name: String,
@@ -195,6 +195,11 @@ fn ticked(names: &[String]) -> String {
         Err(_) => format!("`{name}`"),
     };
     names.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// An option with its value, which a switch has not.
+fn with_value(name: &str, value: &str) -> String {
+    format!("{name} {value}").trim_end().to_owned()
 }
 
 fn typeset_note(word: &str) -> String {

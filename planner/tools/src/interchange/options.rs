@@ -316,7 +316,7 @@ impl Vocabulary {
     }
 }
 
-/// Number of words that belong to the placeholder which a value begins: `<PATH TO DATA>`, or `PATH TO DATA`.
+/// Number of words that belong to the placeholder which a value begins: `<PATH TO DATA>`, `PATH TO DATA`, `your path`.
 fn placeholder(value: &Word, rest: &[Word]) -> usize {
     let next: Vec<&str> = rest.iter().map(|it| it.text.as_str()).collect();
     let next = &next[..next.iter().position(|it| it.starts_with("--")).unwrap_or(next.len())];
@@ -325,6 +325,7 @@ fn placeholder(value: &Word, rest: &[Word]) -> usize {
         it if it.starts_with('<') && !it.ends_with('>') => {
             next.iter().position(|it| it.ends_with('>')).map_or(0, |it| it + 1)
         }
+        it if it.eq_ignore_ascii_case("your") => next.len(),
         it if is_capital(it) && next.iter().all(|it| is_capital(it)) => next.len(),
         _ => 0,
     }

@@ -22,7 +22,7 @@ pub(super) fn check_start(
     let has = |name: &str| set.get(name)?.parse::<u64>().ok();
     let (Some(nodes), Some(each)) = (has(NUM_NODES), has(RANKS_PER_NODE)) else { return Ok(()) };
     let is_mpi = before.iter().any(|it| ["mpirun", "mpiexec"].contains(&basename(&it.text)));
-    let starts_others = before.iter().any(|it| TORCHRUN.contains(&basename(&it.text)));
+    let starts_others = is_torchrun(before);
     let counted = [
         (&["--nnodes"][..], true, nodes, "nodes"),
         (&["--nproc-per-node", "--nproc_per_node"], true, each, "GPUs on each node"),
@@ -93,13 +93,21 @@ fn launched_per_node(before: &[Word], set: &BTreeMap<String, String>) -> Option<
 /// Programs and modules of PyTorch that start ranks.
 const TORCHRUN: [&str; 3] = ["torchrun", "torch.distributed.run", "torch.distributed.launch"];
 
+/// Programs that start their ranks themselves, also as the one task of a job.
+const STARTERS: [&str; 4] = ["swift", "megatron", "llamafactory-cli", "lmf"];
+
+/// Returns whether PyTorch starts the ranks of a program.
+pub(super) fn is_torchrun(before: &[Word]) -> bool {
+    before.iter().any(|it| TORCHRUN.contains(&basename(&it.text)))
+}
+
 /// Number of GPUs in a list such as `host1:0,1@host2:2`, if it names them all.
 fn slots_of(list: &str) -> Option<u32> {
     let of_host = |host: &str| Some(host.split_once(':')?.1.split(',').count() as u32);
     list.split('@').map(of_host).sum()
 }
 
-/// Number of ranks that a script starts, if it says.
+/// Number of ranks that a script starts, if it says; `before` has the launcher and the name of what it starts.
 pub(super) fn ranks(
     script: &Script,
     before: &[Word],
@@ -108,9 +116,10 @@ pub(super) fn ranks(
     let option = |names: &[&str]| option(before, names);
     let variable = |name: &str| set.get(name)?.parse::<u32>().ok();
     let starts = |names: &[&str]| before.iter().any(|it| names.contains(&basename(&it.text)));
-    let is_torchrun = starts(&TORCHRUN);
-    let starts_others = is_torchrun || starts(&["accelerate"]);
-    // Each rank is a process that MPI or Slurm starts, unless these start `torchrun` or `accelerate`.
+    let is_torchrun = is_torchrun(before);
+    let is_starter = before.last().is_some_and(|it| STARTERS.contains(&basename(&it.text)));
+    let starts_others = is_torchrun || is_starter || starts(&["accelerate", "deepspeed"]);
+    // Each rank is a process that MPI or Slurm starts, unless these start what starts ranks.
     if starts(&["mpirun", "mpiexec", "aprun"])
         && !starts_others
         && let Some(ranks) = option(&["--np", "-np", "-n", "--n"])
@@ -198,7 +207,7 @@ pub(super) fn check_spread(script: &Script, command: &Command) -> Result<(), Imp
 }
 
 /// Value of the first option with a beginning.
-fn option_text<'a>(words: &'a [Word], start: &str) -> Option<&'a str> {
+pub(super) fn option_text<'a>(words: &'a [Word], start: &str) -> Option<&'a str> {
     let place = words.iter().position(|it| it.text.starts_with(start))?;
     let inline = words[place].text.split_once('=').map(|it| it.1);
     inline.or_else(|| Some(words.get(place + 1)?.text.as_str()))

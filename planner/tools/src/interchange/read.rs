@@ -186,6 +186,7 @@ fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
         return Err(error);
     }
     let mut meant: Option<Result<Imported, ImportError>> = None;
+    let mut of_other = None;
     for (line, way) in std::iter::once((0, Way::first())).chain(Way::others(&script)) {
         let found = settings_of(import, &way);
         let is_same = match (&meant, &found) {
@@ -198,10 +199,15 @@ fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
         if !is_same {
             return Err(decided(&script, line, error));
         }
-        if meant.is_none() && !matches!(found, Err(ImportError::NothingStarts { .. })) {
-            meant = Some(found);
+        match found {
+            Err(it) if it.is_of_other() => of_other = Some(it),
+            Err(ImportError::NothingStarts { .. }) => {}
+            found if meant.is_none() => meant = Some(found),
+            _ => {}
         }
     }
+    // Where every way starts nothing, or programs of a tool that is not read, that says more than a branch.
+    let error = of_other.filter(|_| meant.is_none()).unwrap_or(error);
     // A value that depends on a branch comes before a fault that all ways have.
     let is_of_value = matches!(
         &error,

@@ -32,6 +32,8 @@ pub(crate) struct Tool {
     pub(crate) tables: &'static [&'static Table],
     /// Keys of the tool's own settings for an option of its tables.
     pub(crate) own_keys: fn(&str) -> Vec<OwnKey>,
+    /// Returns whether settings with a text may have a key of the tool's own.
+    pub(crate) takes_key: fn(&str, &str) -> bool,
     /// Option of its tables for a key of the tool's own settings, or the key itself.
     pub(crate) option_of: fn(&str) -> String,
     /// Reader of settings; none if they cannot be imported.
@@ -58,6 +60,10 @@ pub(crate) struct Tool {
     pub(super) spreads_layers: bool,
     /// True if its program starts the ranks itself, as many as `NPROC_PER_NODE` and `NNODES` say.
     pub(super) starts_ranks: bool,
+    /// True if Ray starts its ranks, as many as its own settings say.
+    pub(super) is_by_ray: bool,
+    /// True if it starts programs of any kind, which need not train.
+    pub(super) starts_any: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
     pub(crate) is_python: bool,
     /// True if plans are exported to it.
@@ -78,6 +84,7 @@ impl Tool {
             target,
             tables: &[],
             own_keys: |option| vec![OwnKey { name: option.to_owned(), ..OwnKey::default() }],
+            takes_key: |_, _| true,
             option_of: str::to_owned,
             read: None,
             starts: |_, _, _| None,
@@ -91,6 +98,8 @@ impl Tool {
             anchors: &[],
             spreads_layers: false,
             starts_ranks: false,
+            is_by_ray: false,
+            starts_any: false,
             is_python: false,
             is_written: true,
             states_loss: false,
@@ -110,6 +119,8 @@ pub(crate) struct OwnKey {
     pub(crate) left_out: Option<&'static str>,
     /// True if the key is an option with dashes in scripts, and has a value even if the option is a switch.
     pub(crate) is_flag: bool,
+    /// True if the key is a switch even if the option has a value.
+    pub(crate) is_switch: bool,
 }
 
 impl OwnKey {

@@ -167,7 +167,9 @@ impl Document<'_> {
         let keys = if is_python {
             bridge::paths(&[option]).into_iter().map(key).collect()
         } else {
-            (self.tool.own_keys)(option)
+            let mut keys = (self.tool.own_keys)(option);
+            keys.retain(|it| (self.tool.takes_key)(&it.name, self.text));
+            keys
         };
         let mut all: Vec<(String, OwnKey)> =
             keys.into_iter().map(|it| (self.spelled(&it), it)).collect();
@@ -258,9 +260,13 @@ impl Document<'_> {
                 // A switch of the other tool has a value here.
                 let is_switch = value.is_none() && (!key.is_flag || key.name == option);
                 let word = |it: &str| key.word(option, it);
-                let value =
-                    value.as_deref().map(word).or_else(|| (!is_switch).then(|| word("true")));
-                vec![OptionChange::set(&name, value)]
+                let set =
+                    || value.as_deref().map(word).or_else(|| (!is_switch).then(|| word("true")));
+                vec![match value.as_deref() {
+                    Some("false") if key.is_switch => OptionChange::remove(&name),
+                    _ if key.is_switch => OptionChange::set(&name, None),
+                    _ => OptionChange::set(&name, set()),
+                }]
             }
             Edit::Remove { .. } => {
                 let given = self.names(option).into_iter();

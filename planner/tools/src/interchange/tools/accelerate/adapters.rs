@@ -31,9 +31,20 @@ pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapter
     Ok(Some(Adapters { rank, alpha, targets, base_weights }))
 }
 
+/// Options of several scripts for what is trained, among which adapters are.
+const MODES: [&str; 4] = ["train_mode", "training_mode", "tune_type", "peft_type"];
+
+fn is_mode(given: &ParsedOptions, modes: &[&str]) -> bool {
+    let value = |name: &&str| given.text_if_known(name).map(str::to_lowercase);
+    MODES.iter().filter_map(value).any(|it| modes.contains(&it.as_str()))
+}
+
 fn base_weights(given: &ParsedOptions) -> Result<WeightFormat, OptionError> {
     let bits = given.text("bits")?;
-    let is_4bit = given.is_on("load_in_4bit")? || given.is_on("use_qlora")? || bits == Some("4");
+    let is_4bit = given.is_on("load_in_4bit")?
+        || given.is_on("use_qlora")?
+        || bits == Some("4")
+        || is_mode(given, &["qlora"]);
     Ok(match is_4bit {
         true => WeightFormat::Nf4,
         false if given.is_on("load_in_8bit")? || bits == Some("8") => WeightFormat::Int8,
@@ -53,7 +64,8 @@ fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
         return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);
     }
     let is_ranked = given.count_unless_0::<u64>("lora_r")?.is_some();
-    let is_own_switch = given.count_unless_0::<u64>("lora_dim")?.is_some();
+    let is_own_switch =
+        given.count_unless_0::<u64>("lora_dim")?.is_some() || is_mode(given, &["lora", "qlora"]);
     let is_quantized = base_weights(given)? != WeightFormat::Plain;
     Ok(is_own_switch || is_ranked && (given.has("lora_target_modules") || is_quantized))
 }

@@ -1,6 +1,7 @@
 //! Hugging Face accelerate: its YAML configuration, with or without the Trainer's arguments.
 
 mod adapters;
+mod optimizer;
 mod read;
 mod sharding;
 mod table;
@@ -24,8 +25,8 @@ use crate::interchange::view::ExportView;
 pub(super) use adapters::adapters;
 /// ZeRO stage and offload that the name of a built-in configuration of DeepSpeed states.
 pub(crate) use read::built_in_stage;
-use read::is_launch;
 pub(super) use read::read_words;
+use read::{is_launch, is_trl};
 pub(super) use table::{CONFIGURATION, TRAINER};
 
 pub(super) static TOOL: Tool = Tool {
@@ -45,6 +46,7 @@ pub(super) static TOOL: Tool = Tool {
     lacks: |view| lacks(view, false),
     lacks_of_model,
     nearest_training,
+    starts_any: true,
     ..Tool::new(Target::new("accelerate", "accelerate 1.15.0", "fsdp2"), |view, _| {
         program(view, false)
     })
@@ -57,6 +59,9 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
     starts: |words, place, files| {
         if is_launch(words, place) {
             return has_arguments(&words[place + 1..], files).then_some(place + 1);
+        }
+        if is_trl(words, place) {
+            return Some(place + 1);
         }
         let is_own = |word: &Word| word.text.starts_with("--per_device_train_batch_size");
         // A program of the user's own may start `accelerate launch`, as a word further on says.

@@ -7,14 +7,16 @@ use ir::plan::Optimizer;
 
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
+use super::optimizer::optimizer;
 use super::sharding::{Kind, OFF, habits, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::file::{basename, has_ending};
 use crate::interchange::imported::Imported;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
+use crate::interchange::own_options::{self, LENGTHS};
 use crate::interchange::shell::Word;
-use crate::interchange::source::{Form, Source, agreed};
+use crate::interchange::source::{Form, LaunchedProgram, Source, agreed};
 use crate::interchange::table::Reader;
 use crate::interchange::unread::Unread;
 
@@ -23,25 +25,42 @@ const FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!(
 
 /// Reads a configuration, or the words after `accelerate launch`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let (given, _) = match &source.form {
+    let (given, program) = match &source.form {
         Form::Tree(tree) => (CONFIGURATION.vocabulary.of_leaves(&tree.leaves())?, Vec::new()),
         _ => launched(source)?,
     };
-    let script = Script { precision: mixed_precision(&given)?, ..Script::default() };
+    let mut script = Script { precision: mixed_precision(&given)?, ..Script::default() };
+    let unread = own_options::unread(&program, |name, value| script.takes(name, value));
     let mut imported = imported(source, &given, &script)?;
-    imported.unread.extend(CONFIGURATION.unread(&given));
+    imported.unread.extend(CONFIGURATION.unread(&given).into_iter().chain(unread));
+    let length = &mut imported.training.sequence_length;
+    *length = length.or(script.sequence_length);
     Ok(imported)
 }
 
 /// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
 pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let (given, arguments) = if let Form::Tree(tree) = &source.form {
-        (ParsedOptions::default(), TRAINER.vocabulary.of_leaves(&tree.leaves())?)
-    } else {
+    let Form::Tree(tree) = &source.form else {
         let (given, words) = launched(source)?;
-        (given, arguments_of(source, &words)?)
+        let arguments = arguments_of(source, words.get(1..).unwrap_or_default())?;
+        let mut imported = of_arguments(source, given, arguments)?;
+        imported.unread.extend(words.first().and_then(other_training));
+        return Ok(imported);
     };
-    of_arguments(source, given, arguments)
+    let arguments = TRAINER.vocabulary.of_leaves(&tree.leaves())?;
+    of_arguments(source, ParsedOptions::default(), arguments)
+}
+
+/// Words in names of programs that train with preferences, rewards or answers.
+const OTHER_TRAININGS: [&str; 8] = ["dpo", "orpo", "kto", "cpo", "simpo", "reward", "grpo", "ppo"];
+
+/// Program that trains otherwise than SFT does, by its name.
+fn other_training(program: &Word) -> Option<Unread> {
+    let name = basename(&program.text);
+    let plain = name.to_lowercase();
+    let mut words = plain.split(|c: char| !c.is_alphanumeric());
+    let why = "another training than SFT, which computes more: SFT is planned";
+    words.any(|it| OTHER_TRAININGS.contains(&it)).then(|| Unread::new(name, why))
 }
 
 /// Settings of the words of a tool that passes them on to the Trainer; keys of accelerate's configuration among them.
@@ -98,7 +117,7 @@ fn by_script(
         }
         let keys = match built_in_stage(name) {
             Some(stage) => built_in(stage, name),
-            None => script.completed(source.tree(name)?.leaves()),
+            None => script.completed(deepspeed::leaves(&source.tree(name)?)),
         };
         return of_deepspeed(source, &given, keys, script);
     }
@@ -165,69 +184,21 @@ struct Script {
     unread: Vec<Unread>,
 }
 
-/// Names of optimizers, with those that are planned as they are.
-const OPTIMIZERS: [(&str, Optimizer); 16] = [
-    ("adamw_torch", Optimizer::AdamW),
-    ("adamw_torch_fused", Optimizer::AdamW),
-    ("adamw_apex_fused", Optimizer::AdamW),
-    ("adamw_hf", Optimizer::AdamW),
-    ("paged_adamw_32bit", Optimizer::AdamW),
-    ("paged_adamw", Optimizer::AdamW),
-    ("adamw_torch_8bit", Optimizer::AdamW8bit),
-    ("adamw_bnb_8bit", Optimizer::AdamW8bit),
-    ("adamw_8bit", Optimizer::AdamW8bit),
-    ("paged_adamw_8bit", Optimizer::AdamW8bit),
-    ("adafactor", Optimizer::Adafactor),
-    ("lion_32bit", Optimizer::Lion),
-    ("paged_lion_32bit", Optimizer::Lion),
-    ("muon", Optimizer::Muon),
-    ("momentum", Optimizer::Momentum),
-    ("sgd", Optimizer::Sgd),
-];
+/// Names of options for the tokens of both parts of a sequence.
+const PARTS: [[&str; 2]; 2] =
+    [["max_prompt_length", "max_completion_length"], ["max_source_length", "max_target_length"]];
 
-/// Optimizers of the Trainer that no plan has.
-const OTHER_OPTIMIZERS: [&str; 24] = [
-    "adamw_torch_4bit",
-    "adamw_torch_xla",
-    "adamw_torch_npu_fused",
-    "adamw_anyprecision",
-    "adagrad",
-    "ademamix",
-    "ademamix_8bit",
-    "paged_ademamix_32bit",
-    "paged_ademamix_8bit",
-    "lion_8bit",
-    "paged_lion_8bit",
-    "rmsprop",
-    "rmsprop_bnb",
-    "galore_adamw",
-    "galore_adamw_8bit",
-    "galore_adafactor",
-    "apollo_adamw",
-    "lomo",
-    "adalomo",
-    "grokadamw",
-    "schedule_free_adamw",
-    "schedule_free_sgd",
-    "schedule_free_radam",
-    "stable_adamw",
-];
-
-/// Least similarity at which the name of an optimizer counts as a misspelt one.
-const LIKENESS: f64 = 0.9;
-
-/// Optimizer, and its name where it is planned as another.
-fn optimizer(given: &ParsedOptions) -> Result<(Optimizer, Vec<Unread>), OptionError> {
-    let Some(name) = given.text("optim")? else { return Ok((Optimizer::AdamW, Vec::new())) };
-    let is_like =
-        |(known, _): &(&str, _)| strsim::normalized_damerau_levenshtein(known, name) >= LIKENESS;
-    let is_other = OTHER_OPTIMIZERS.contains(&name) || !OPTIMIZERS.iter().any(is_like);
-    if is_other {
-        let why = format!("`{name}` is planned as AdamW");
-        return Ok((Optimizer::AdamW, vec![Unread::new("optim", why)]));
-    }
-    let optimizer = given.one_of("optim", &OPTIMIZERS)?.unwrap_or(Optimizer::AdamW);
-    Ok((optimizer, Vec::new()))
+/// Tokens of a sequence: of an option of their own, else of its two parts.
+fn sequence_length(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
+    let length = |name: &str| given.count::<u64>(name);
+    let whole = LENGTHS.into_iter().find_map(|name| length(name).transpose());
+    let of_parts = || {
+        PARTS.into_iter().find_map(|[first, second]| match (length(first), length(second)) {
+            (Ok(first), Ok(second)) => Some(Ok(first?.saturating_add(second?))),
+            (Err(error), _) | (_, Err(error)) => Some(Err(error)),
+        })
+    };
+    whole.or_else(of_parts).transpose()
 }
 
 impl Script {
@@ -239,8 +210,6 @@ impl Script {
         }
         let (optimizer, mut unread) = optimizer(given)?;
         unread.extend(adapters_left_out(given)?);
-        let lengths = ["max_length", "max_seq_length", "model_max_length", "block_size"];
-        let lengths = lengths.map(|name| given.count::<u64>(name));
         Ok(Self {
             // The Trainer's own default is 8.
             micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
@@ -255,10 +224,31 @@ impl Script {
             compiles: given.is_on("torch_compile")?,
             optimizer,
             is_trainer: true,
-            sequence_length: lengths.into_iter().find_map(Result::transpose).transpose()?,
+            sequence_length: sequence_length(given)?,
             adapters: adapters(given)?,
             unread,
         })
+    }
+
+    /// Takes an option of a script without the Trainer whose name says what it does; returns whether it does.
+    fn takes(&mut self, name: &str, value: Option<&str>) -> bool {
+        let number = value.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it > 0);
+        let is = |word: &str| value.is_some_and(|it| it.eq_ignore_ascii_case(word));
+        match name {
+            "gradient_accumulation_steps" => {
+                self.num_micro_batches = number.and_then(|it| u32::try_from(it).ok());
+                self.num_micro_batches.is_some()
+            }
+            "gradient_checkpointing" => {
+                self.recomputes = value.is_none() || is("true");
+                self.recomputes || is("false")
+            }
+            name if LENGTHS.contains(&name) => {
+                self.sequence_length = self.sequence_length.or(number);
+                number.is_some()
+            }
+            _ => false,
+        }
     }
 
     /// Settings of the script that hold whatever shards its states.
@@ -325,20 +315,42 @@ impl Script {
     }
 }
 
-/// Settings of `accelerate launch` (its flags override its file), and the words after the script's name. If something
-/// else starts the script: no settings, and the words after the first.
+/// Settings of `accelerate launch` (its flags override its file), and the words from the script's name on. If something
+/// else starts the script: no settings, and all words.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
-    let words = &source.launched()?.words;
+    let LaunchedProgram { before, words, .. } = source.launched()?;
+    if before.last().is_some_and(|it| basename(&it.text) == TRL) {
+        return launched_by_trl(source, words);
+    }
     if words.first().is_none_or(|it| it.text != "launch") {
-        return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
+        return Ok((ParsedOptions::default(), words.clone()));
     }
-    let (given, rest) = flags(source, &words[1..])?;
-    let mut program = rest.into_iter();
+    let (given, mut rest) = flags(source, &words[1..])?;
     // `-m module`, or a script.
-    if program.next().is_some_and(|it| it.text == "-m") {
-        program.next();
+    if rest.first().is_some_and(|it| it.text == "-m") {
+        rest.remove(0);
     }
-    Ok((given, program.collect()))
+    Ok((given, rest))
+}
+
+/// Settings of the flags of `accelerate launch` among the words of TRL's command, and its other words.
+fn launched_by_trl(
+    source: &Source<'_>,
+    words: &[Word],
+) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
+    let named = |word: &Word| {
+        let Word { text, unknown } = word.underscored();
+        Word { text: text.replacen("--accelerate_config", "--config_file", 1), unknown }
+    };
+    let words: Vec<Word> = words.iter().map(named).collect();
+    let is_flag = |option: &&[Word]| {
+        let name = option[0].text.split('=').next().unwrap_or_default();
+        FLAGS.arity(name).is_some() && TRAINER.vocabulary.arity(name).is_none()
+    };
+    let options = words.chunk_by(|_, next| !next.text.starts_with("--"));
+    let (of_launch, own): (Vec<&[Word]>, Vec<&[Word]>) = options.partition(is_flag);
+    let (given, _) = flags(source, &of_launch.concat())?;
+    Ok((given, own.concat()))
 }
 
 /// Settings of the words after `accelerate launch`, and the words from the script on.
@@ -501,7 +513,7 @@ fn by_deepspeed(
     script: &Script,
 ) -> Result<Imported, ImportError> {
     let keys = match given.path("deepspeed_config.deepspeed_config_file")? {
-        Some(name) => script.completed(source.tree(name)?.leaves()),
+        Some(name) => script.completed(deepspeed::leaves(&source.tree(name)?)),
         None => deepspeed_keys(source, given, script)?,
     };
     of_deepspeed(source, given, keys, script)
@@ -554,6 +566,16 @@ fn deepspeed_keys(
         ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
     Ok(all.into_iter().filter_map(|(key, value)| Some(leaf(key, value?))).collect())
+}
+
+/// TRL's command, which starts `accelerate launch` itself.
+const TRL: &str = "trl";
+
+/// Returns whether TRL's command for a training stands at a place.
+pub(super) fn is_trl(words: &[Word], place: usize) -> bool {
+    let trainings = ["sft", "dpo", "grpo", "kto", "reward", "rloo"];
+    basename(&words[place].text) == TRL
+        && words.get(place + 1).is_some_and(|it| trainings.contains(&it.text.as_str()))
 }
 
 /// Returns whether `accelerate launch` stands at a place.

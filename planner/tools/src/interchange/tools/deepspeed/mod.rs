@@ -19,8 +19,8 @@ use crate::interchange::tree::Tree;
 use crate::interchange::view::ExportView;
 /// Keys of the batch.
 pub(super) use batch::{EACH, GLOBAL, ROUNDS, SEQUENCE_RANKS};
-/// Reader of a configuration, and what a Trainer fills in.
-pub(super) use read::{fills, read_keys};
+/// Reader of a configuration, its keys, and what a Trainer fills in.
+pub(super) use read::{fills, leaves, read_keys};
 use table::{TABLE, TARGET};
 
 pub(super) static TOOL: Tool = Tool {

@@ -9,8 +9,10 @@ use super::table::{TABLE, TARGET};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::{Imported, StatedStages};
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
+use crate::interchange::own_options;
 use crate::interchange::source::{Source, agreed};
 use crate::interchange::table::Reader;
+use crate::interchange::tree::Tree;
 use crate::interchange::unread::Unread;
 
 /// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
@@ -26,8 +28,24 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 /// Reads a configuration, or the script that names one.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
-    let keys = tree.leaves();
-    read_keys(source, &keys, &stated(source, &keys))
+    let keys = leaves(&tree);
+    let mut imported = read_keys(source, &keys, &stated(source, &keys))?;
+    let program = source.launched().map_or(&[][..], |it| &it.words);
+    let is_read = |name: &str| name.starts_with("deepspeed") || name == "local_rank";
+    imported.unread.extend(own_options::unread(program, |name, _| is_read(name)));
+    Ok(imported)
+}
+
+/// Keys of a configuration; the section `bfloat16` of old versions counts as `bf16` (`BFLOAT16_OLD` in DeepSpeed's
+/// `runtime/precision_config.py`).
+pub(in super::super) fn leaves(tree: &Tree) -> Vec<(String, Leaf)> {
+    let mut all = tree.leaves();
+    for (key, _) in all.iter_mut().filter(|_| !tree.has("bf16")) {
+        if let Some(rest) = key.strip_prefix("bfloat16.") {
+            *key = format!("bf16.{rest}");
+        }
+    }
+    all
 }
 
 /// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16, or in fp16 if the
@@ -70,6 +88,11 @@ pub(in super::super) fn read_keys(
     (settings.stages, settings.layout.pipeline_parallel) = pipeline(source)?;
     settings.training.sequence_length = source.stated.sequence_length;
     TABLE.read(Reader { source, given }, &mut settings)?;
+    let groups = "zero_optimization.zero_hpz_partition_size";
+    if given.count::<u32>(groups)?.is_some_and(|size| size > 1) {
+        let why = "a second copy of the weights within each node (ZeRO++)";
+        settings.unread.push(Unread::new(groups, why));
+    }
     if settings.layout.zero_stage != ZeroStage::Parameters && settings.layout.offload.parameters {
         settings.layout.offload.parameters = false;
         let why = "parameters on the host, which it takes with stage 3 only";
@@ -99,11 +122,6 @@ fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
         if given.is_on(name)? {
             return Err(not_planned(name, "true", what));
         }
-    }
-    let groups = "zero_optimization.zero_hpz_partition_size";
-    if given.count::<u32>(groups)?.is_some_and(|size| size > 1) {
-        let what = "a second copy of the weights within each node (ZeRO++)";
-        return Err(not_planned(groups, "", what));
     }
     if given.has_within("torch_autocast.") && given.has("torch_autocast.enabled") {
         let is_on = given.is_on("torch_autocast.enabled")?;

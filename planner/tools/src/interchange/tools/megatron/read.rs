@@ -1,5 +1,6 @@
 //! Reads Megatron's arguments.
 
+use ir::cluster::Precision;
 use ir::graph::Recompute;
 
 use super::table::{DEEPSPEED_TARGET, TABLE};
@@ -48,6 +49,12 @@ pub(super) fn read_by(
     if let Some(name) = other {
         let why = format!("`{name}` of a fork is planned as adam");
         settings.unread.push(Unread::new("--optimizer", why));
+    }
+    let recipe = "--fp8-recipe";
+    let blocks = given.text_if_known(recipe).filter(|it| ["blockwise", "mxfp8"].contains(it));
+    if let Some(name) = blocks.filter(|_| settings.training.precision == Precision::Fp8) {
+        let why = format!("`{name}`, scales of blocks; one for each tensor is planned");
+        settings.unread.push(Unread::new(recipe, why));
     }
     let modules = "--recompute-modules";
     if given.has(modules) && settings.layout.recompute == Recompute::None {

@@ -45,9 +45,14 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
         Some(true) => {
             let methods = [("uniform", false), ("block", true)];
             let is_block = given.one_of("--recompute-method", &methods)?;
-            let layers = given.count("--recompute-num-layers")?;
+            let number = "--recompute-num-layers";
+            let layers = match is_block {
+                Some(true) => given.count_unless_0(number)?,
+                _ => given.count(number)?,
+            };
             match (is_block, layers) {
                 (Some(true), Some(layers)) => Ok(Recompute::FirstLayers(layers)),
+                (Some(true), None) if given.has(number) => Ok(Recompute::None),
                 (Some(_), _) => Ok(Recompute::Full),
                 (None, _) => Err(OptionError::missing(
                     "--recompute-method",

@@ -110,7 +110,8 @@ fn stated(
         return Ok((StatedStages::Even, 1));
     }
     let Some(layers) = layers else { return Ok((StatedStages::Even, virtual_stages)) };
-    if of_first.is_some() || of_last.is_some() {
+    let of_ends = of_first.map(|it| (first, it)).or(of_last.map(|it| (last, it)));
+    if let Some((name, of_one)) = of_ends {
         let left = layers.checked_sub(of_first.unwrap_or(0) + of_last.unwrap_or(0));
         let ranks = pipeline - u32::from(of_first.is_some()) - u32::from(of_last.is_some());
         let each = left.filter(|left| ranks == 0 || left.is_multiple_of(ranks));
@@ -120,7 +121,8 @@ fn stated(
             (rank, _, Some(last)) if rank + 1 == pipeline => Some(last),
             _ => each,
         };
-        return listed(pipeline, virtual_stages, of_rank, [false; 2], first);
+        let of_one = of_one.to_string();
+        return listed(pipeline, virtual_stages, of_rank, [false; 2], [name, &of_one]);
     }
     if accounts != [false; 2] {
         let counted = layers + accounts.map(u32::from).iter().sum::<u32>();
@@ -130,19 +132,20 @@ fn stated(
             virtual_stages,
             |_| each,
             accounts,
-            "--account-for-embedding-in-pipeline-split",
+            ["--account-for-embedding-in-pipeline-split", ""],
         );
     }
     Ok((StatedStages::Even, virtual_stages))
 }
 
-/// Blocks of each stage if a rank has `of_rank` layers; `counts` says whether embedding and head are among them.
+/// Blocks of each stage if a rank has `of_rank` layers, by an option with its value; `counts` says whether embedding and
+/// head are among them.
 fn listed(
     pipeline: u32,
     virtual_stages: u32,
     of_rank: impl Fn(u32) -> Option<u32>,
     counts: [bool; 2],
-    name: &str,
+    [name, value]: [&str; 2],
 ) -> Result<(StatedStages, u32), OptionError> {
     let all = pipeline * virtual_stages;
     let of_stage = |stage: u32| {
@@ -157,7 +160,7 @@ fn listed(
         let works = format!(
             "the layers that are left do not divide over {pipeline} ranks of {virtual_stages} stages"
         );
-        OptionError::value(name, "", works)
+        OptionError::value(name, value, works)
     })?;
     Ok((StatedStages::Blocks(blocks), virtual_stages))
 }

@@ -16,7 +16,7 @@ use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
 use crate::interchange::file::{File, filled};
 use crate::interchange::launch::{EXPANDABLE_SEGMENTS, Program};
-use crate::interchange::shell::Word;
+use crate::interchange::shell::{Word, is_program};
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
@@ -55,7 +55,7 @@ fn starts(words: &[Word], place: usize) -> bool {
     let word = words[place].text.as_str();
     let is_module = word == "torchtitan.train" && place > 0 && words[place - 1].text == "-m";
     let has_file = || words[place..].iter().any(|it| it.text.starts_with(CONFIG_FILE));
-    is_module || word.ends_with("torchtitan/train.py") || words[place].is_python("") && has_file()
+    is_module || word.ends_with("torchtitan/train.py") || is_program(words, place) && has_file()
 }
 
 /// Option of older versions for a TOML file, over which the other options count.

@@ -1,5 +1,6 @@
 //! Tools and older versions whose settings are those of another tool in other words.
 
+mod hydra;
 mod own;
 mod read;
 mod references;

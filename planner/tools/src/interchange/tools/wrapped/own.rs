@@ -12,6 +12,9 @@ pub(super) static TRAINER: [&Table; 2] = [&accelerate::TRAINER, &accelerate::CON
 pub(super) static MEGATRON: [&Table; 1] = [&megatron::TABLE];
 pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
 
+/// Beginning of the keys of what verl trains by reinforcement.
+pub(super) const ACTOR: &str = "actor_rollout_ref.";
+
 /// Words of a line for keys that become no option.
 pub(super) const NO_OPTION: [&str; 7] =
     ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
@@ -33,7 +36,8 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     }
     for line in wrapper.vocabulary.table.lines() {
         let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
-        let (Some(key), Some("any"), Some(becomes)) = (words.next(), words.next(), words.next())
+        let (Some(key), Some(arity @ ("any" | "none")), Some(becomes)) =
+            (words.next(), words.next(), words.next())
         else {
             continue;
         };
@@ -43,7 +47,11 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
         let forms: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
         let left_out = forms.iter().find(|it| it.0 == "-").map(|it| it.1);
         let words = forms.into_iter().filter(|it| it.0 != "-").collect();
-        all.push(OwnKey { name: within(key), words, left_out, is_flag: true });
+        // Megatron's parser takes dashes alone.
+        let is_option = wrapper.same == Same::Options;
+        let name = if is_option { key.replace('_', "-") } else { within(key) };
+        let is_switch = arity == "none";
+        all.push(OwnKey { name, words, left_out, is_flag: true, is_switch });
     }
     all
 }
@@ -88,10 +96,12 @@ pub(super) fn in_own_words(
     settings: &[Setting],
 ) -> ImportError {
     let plain = |option: &str| option.trim_start_matches("--").to_owned();
+    let has_actor = settings.iter().any(|it| it.0.starts_with(ACTOR));
     let name = |option: &str| {
         let is_it = |(key, _): &&Setting| plain(&option_of(wrapper, key)) == plain(option);
         let given = settings.iter().rev().find(is_it).map(|it| it.0.clone());
-        let first = || own_keys(wrapper, option).into_iter().next().map(|it| it.name);
+        let takes = |key: &OwnKey| has_actor || !key.name.starts_with(ACTOR);
+        let first = || own_keys(wrapper, option).into_iter().find(takes).map(|it| it.name);
         given.or_else(first).unwrap_or_else(|| option.to_owned())
     };
     let text = |text: &str| {

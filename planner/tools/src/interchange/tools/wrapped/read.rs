@@ -16,8 +16,8 @@
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
 //! | `pure` | weights and moments in 16 bits alone |
 //!
-//! `word` instead of `any` is for what follows from several keys, so that no file has it. Keys that are not in the
-//! table, but are the other tool's, are handed on as they are.
+//! `word` instead of `any` is for what follows from several keys, so that no file has it; `none` is for a switch without
+//! a value. Keys that are not in the table, but are the other tool's, are handed on as they are.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +27,7 @@ use ir::graph::ContextParallelKind;
 use ir::layout::ZeroStage;
 
 use super::super::{accelerate, megatron, torchtitan};
+use super::hydra;
 use super::own::{NO_OPTION, in_own_words};
 use super::references::{self, Values};
 use super::wrapper::{Base, Setting, Wrapper, base_option, row};
@@ -315,7 +316,7 @@ fn leaf(words: &[Word]) -> Leaf {
 fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, ImportError> {
     let mut all: Vec<Setting> = Vec::new();
     match &source.form {
-        Form::Tree(tree) => all.extend(of_tree(tree, wrapper)),
+        Form::Tree(tree) => all.extend(of_tree(source, tree, wrapper, &[])?),
         Form::Program(started) => {
             let mut words = started.words.get(1..).unwrap_or_default();
             // The name of a command, such as `train`.
@@ -326,15 +327,21 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
                 words = &words[1..];
             }
             if let [first, rest @ ..] = words
+                && !first.text.starts_with('-')
                 && ["yaml", "yml", "json"].iter().any(|it| has_ending(&first.text, it))
             {
-                all.extend(of_tree(&source.tree(&first.text)?, wrapper));
+                all.extend(of_tree(source, &source.tree(&first.text)?, wrapper, &[])?);
                 words = rest;
             }
-            let options = of_words(words);
+            let mut options = of_words(words);
+            if wrapper.is_hydra
+                && let Some(tree) = hydra::named(source, &mut options)?
+            {
+                all.extend(of_tree(source, &tree, wrapper, &options)?);
+            }
             let file = options.iter().find(|it| it.0 == "config").and_then(|it| it.1.first());
             if let Some(file) = file.filter(|it| has_ending(&it.text, "yaml")) {
-                all.extend(of_tree(&source.tree(&file.text)?, wrapper));
+                all.extend(of_tree(source, &source.tree(&file.text)?, wrapper, &[])?);
             }
             for option in options {
                 all.retain(|known| known.0 != option.0);
@@ -347,7 +354,15 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
     Ok(all)
 }
 
-fn of_tree(tree: &Tree, wrapper: &Wrapper) -> Vec<Setting> {
+/// Every key of a file with its values; those of options `over` it count in references.
+fn of_tree(
+    source: &Source<'_>,
+    tree: &Tree,
+    wrapper: &Wrapper,
+    over: &[Setting],
+) -> Result<Vec<Setting>, ImportError> {
+    let composed = wrapper.is_hydra.then(|| hydra::composed(source, tree)).transpose()?;
+    let tree = composed.as_ref().unwrap_or(tree);
     let within = |path: &[&str]| path.iter().try_fold(tree, |tree, key| tree.get(key));
     let paths = [wrapper.within, wrapper.or_within];
     let inner = paths.into_iter().find_map(within).unwrap_or(tree);
@@ -359,12 +374,18 @@ fn of_tree(tree: &Tree, wrapper: &Wrapper) -> Vec<Setting> {
         });
         given.collect()
     };
-    let all: Values = values(tree).into_iter().collect();
+    let mut all: Values = values(tree).into_iter().collect();
+    for (key, words) in over {
+        all.remove(key);
+        if words.iter().all(|it| it.unknown.is_empty()) {
+            all.insert(key.clone(), words.iter().map(|it| it.text.clone()).collect());
+        }
+    }
     let setting = |(key, texts): (String, Vec<String>)| {
         let words = texts.iter().map(|it| references::value(it, &key, &all)).collect();
         (key, words)
     };
-    values(inner).into_iter().map(setting).collect()
+    Ok(values(inner).into_iter().map(setting).collect())
 }
 
 /// Options `--key value`, `--key=value` and `key=value`, by the names of keys.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ir::graph::ContextParallelKind;
 
 use super::super::megatron;
-use super::own::{self, option_of, own_keys};
+use super::own::{self, ACTOR, option_of, own_keys};
 use super::read::read;
 use super::verl;
 use super::wrapper::{Base, Same, Setting, Wrapper, add, number, value};
@@ -26,6 +26,7 @@ const AXOLOTL: Wrapper = Wrapper {
 };
 const LLAMA_FACTORY: Wrapper = Wrapper {
     same: Same::Keys,
+    adds: |all, source| own_stage(all, source, &STAGES_OF_LLAMA_FACTORY),
     ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
 };
 const DEEPSPEED_CHAT: Wrapper = Wrapper {
@@ -55,10 +56,15 @@ const VERL: Wrapper = Wrapper {
     reduces_each: true,
     // verl/models/transformers/monkey_patch.py.
     context_parallel: &[ContextParallelKind::AllToAll],
-    adds: verl::batches,
+    is_hydra: true,
+    adds: |all, source| {
+        verl::batches(all, source);
+        verl::groups(all, source);
+    },
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
 };
 const MEGATRON_VERL: Wrapper = Wrapper {
+    is_hydra: true,
     adds: verl::batches,
     ..Wrapper::new("verl", include_str!("megatron_verl.txt"), Base::Megatron)
 };
@@ -211,6 +217,15 @@ fn is_megatron_swift(words: &[Word]) -> bool {
 /// ms-swift's own words for how parameters are tuned, in its versions.
 const TUNER: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
 
+/// Returns whether a program of another name has ms-swift's options: `train_type` alone is one of others too.
+fn has_swift_options(words: &[Word], at: usize) -> bool {
+    let more = ["model", "model_type", "per_device_train_batch_size", "torch_dtype"];
+    let is_own = has_option(words, &["tuner_type", "sft_type"])
+        || words[at].text.contains("swift")
+        || has_option(words, &more);
+    is_own && has_option(words, &TUNER) && !is_megatron_swift(words)
+}
+
 /// ms-swift: options of `swift sft` and its sisters, and `args.json`, which each run leaves behind.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     // swift/model/utils.py, get_default_device_map.
@@ -222,7 +237,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
                 || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
                     .contains(&words[at].text.as_str())
                 || words[at].text.ends_with("swift/cli/sft.py")
-                || is_program(words, at) && has_option(words, &TUNER) && !is_megatron_swift(words)
+                || is_program(words, at) && has_swift_options(words, at)
         })
     },
     has_keys: |tree| tree.has("model") && tree.has_any(&TUNER),
@@ -243,6 +258,7 @@ pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
 
 /// slime: options of `train.py`, Megatron's among them.
 pub(in super::super) static SLIME_TOOL: Tool = Tool {
+    is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
             let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
@@ -273,20 +289,31 @@ fn is_megatron(words: &[Word]) -> bool {
     })
 }
 
+/// What trains the actor by a file of verl's keys.
+fn strategy(tree: &Tree) -> Option<&str> {
+    let path = ["actor_rollout_ref", "actor", "strategy"];
+    path.into_iter().try_fold(tree, Tree::get)?.text()
+}
+
 /// verl: options of its trainers, as Hydra takes them.
 pub(in super::super) static VERL_TOOL: Tool = Tool {
+    is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
     },
-    has_keys: |tree| tree.has("actor_rollout_ref"),
+    has_keys: |tree| tree.has("actor_rollout_ref") && strategy(tree) != Some("megatron"),
+    // Hydra refuses keys of the actor for what is trained by SFT.
+    takes_key: |key, text| !key.starts_with(ACTOR) || text.contains(ACTOR.trim_end_matches('.')),
     ..wrapping!(VERL, tool(Target::new("verl", "verl", "fsdp2")))
 };
 
 /// verl whose actor is trained with Megatron.
 pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
+    is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && is_megatron(words))
     },
+    has_keys: |tree| strategy(tree) == Some("megatron"),
     ..wrapping!(
         MEGATRON_VERL,
         of_megatron(Target::new("megatron-verl", "verl with Megatron", "megatron-core"))
@@ -363,23 +390,41 @@ fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
     if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {
         add(all, "fsdp", &"full_shard");
     }
-    let path = value(all, "deepspeed").filter(|it| it.contains("deepspeed_configs/"));
-    let name = path.map(basename).filter(|it| !source.files.contains_key(*it));
-    let own = name.and_then(|name| OWN_STAGES.into_iter().find(|it| it.0 == name));
-    if let Some((_, stage)) = own {
+    own_stage(all, source, &STAGES_OF_AXOLOTL);
+}
+
+/// A configuration of DeepSpeed that a tool ships counts by the end of its path, unless a file of the name is there.
+fn own_stage(all: &mut Vec<Setting>, source: &Source<'_>, known: &[(&str, &str)]) {
+    let path = value(all, "deepspeed").filter(|it| !source.files.contains_key(basename(it)));
+    let stage = path.and_then(|path| {
+        let is_it = |name: &str| {
+            path.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'))
+        };
+        known.iter().find(|it| is_it(it.0)).map(|it| it.1)
+    });
+    if let Some(stage) = stage {
         all.retain(|it| it.0 != "deepspeed");
         add(all, "deepspeed", &stage);
     }
 }
 
 /// axolotl's own configurations of DeepSpeed (its folder `deepspeed_configs`), by what they shard and keep on the host.
-const OWN_STAGES: [(&str, &str); 6] = [
-    ("zero1.json", "zero1"),
-    ("zero2.json", "zero2_offload"),
-    ("zero3.json", "zero3"),
-    ("zero3_bf16.json", "zero3"),
-    ("zero3_bf16_cpuoffload_all.json", "zero3_offload"),
-    ("zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
+const STAGES_OF_AXOLOTL: [(&str, &str); 6] = [
+    ("deepspeed_configs/zero1.json", "zero1"),
+    ("deepspeed_configs/zero2.json", "zero2_offload"),
+    ("deepspeed_configs/zero3.json", "zero3"),
+    ("deepspeed_configs/zero3_bf16.json", "zero3"),
+    ("deepspeed_configs/zero3_bf16_cpuoffload_all.json", "zero3_offload"),
+    ("deepspeed_configs/zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
+];
+
+/// LLaMA-Factory's own configurations of DeepSpeed (its folder `examples/deepspeed`).
+const STAGES_OF_LLAMA_FACTORY: [(&str, &str); 5] = [
+    ("ds_z0_config.json", "zero0"),
+    ("ds_z2_config.json", "zero2"),
+    ("ds_z2_offload_config.json", "zero2_offload"),
+    ("ds_z3_config.json", "zero3"),
+    ("ds_z3_offload_config.json", "zero3_offload"),
 ];
 
 /// DeepSpeed-Chat's stage, host and number format, with its defaults
@@ -390,7 +435,8 @@ fn zero_stage(all: &mut Vec<Setting>) {
     let stage = stage.map_or_else(|| Word::known("0"), Clone::clone);
     let text = format!("zero{}{}", stage.text, if offloads { "_offload" } else { "" });
     let is_half = value(all, "dtype") != Some("bf16");
-    all.push(("states".to_owned(), vec![Word { text, ..stage }]));
+    all.retain(|it| it.0 != "zero_stage");
+    all.push(("zero_stage".to_owned(), vec![Word { text, ..stage }]));
     add(all, if is_half { "half" } else { "brain" }, &true);
 }
 

@@ -22,10 +22,20 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
         &[("data.train_batch_size", 256)]
     };
     product(all, "global_batch_size", factors);
-    let of = |key: &str| number(all, key);
-    let length = match [of("data.max_prompt_length"), of("data.max_response_length")] {
-        [Some(prompt), Some(answer)] => Some(prompt.saturating_add(answer)),
-        _ => of("data.max_length"),
+    let each = "trainer.n_gpus_per_node";
+    if is_actor && value(all, each).is_none() && source.num_gpus().is_none() {
+        add(all, each, &8);
+    }
+    let is_stated = source.stated.sequence_length.is_some();
+    let length = |key: &str, usual: u64| match value(all, key) {
+        Some(_) => number(all, key),
+        None => (!is_stated).then_some(usual),
+    };
+    let length = if is_actor {
+        let parts = ["data.max_prompt_length", "data.max_response_length"];
+        parts.into_iter().try_fold(0_u64, |all, key| Some(all.saturating_add(length(key, 512)?)))
+    } else {
+        length("data.max_length", 1_024)
     };
     if let Some(length) = length {
         add(all, "sequence_length", &length);
@@ -56,8 +66,30 @@ fn product(all: &mut Vec<Setting>, key: &str, factors: &[(&str, u64)]) {
     }
 }
 
+/// Number of ranks, by the launcher, the user or the keys.
+fn num_ranks(all: &[Setting], source: &Source<'_>) -> Option<u64> {
+    let nodes = number(all, "trainer.nnodes").unwrap_or(1);
+    let started = number(all, "trainer.n_gpus_per_node").and_then(|it| it.checked_mul(nodes));
+    source.num_gpus().map(u64::from).or(started)
+}
+
+/// Adds the copies of all states where groups of ranks shard them (`create_device_mesh` in verl's
+/// `workers/fsdp_workers.py`).
+pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
+    for key in ["actor_rollout_ref.actor.fsdp_config.fsdp_size", "engine.fsdp_size"] {
+        let size = number(all, key).filter(|it| *it > 0);
+        let (Some(size), Some(ranks)) = (size, num_ranks(all, source)) else { continue };
+        if size < ranks && !ranks.is_multiple_of(size) {
+            continue;
+        }
+        all.retain(|it| it.0 != key);
+        add(all, "copies", &(ranks / size).max(1));
+        add(all, "shards", &"rest");
+    }
+}
+
 /// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have
-/// it, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
+/// it for the actor, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
 fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
     let program = source.launched().ok().and_then(|it| it.words.first());
     let is_engine = program.is_some_and(|it| it.text.starts_with("verl.trainer.sft_trainer"));
@@ -72,10 +104,7 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
     let sharing = sharing.unwrap_or(1);
     let cut = ["tensor_model_parallel_size", "pipeline_model_parallel_size"];
     let cut = cut.iter().filter_map(|it| of(&format!("megatron.{it}"))).product::<u64>() * sharing;
-    let nodes = number(all, "trainer.nnodes").unwrap_or(1);
-    let started = number(all, "trainer.n_gpus_per_node").and_then(|it| it.checked_mul(nodes));
-    let ranks = source.num_gpus().map(u64::from).or(started);
-    let replicas = (ranks.unwrap_or(1) / cut.max(1)).max(1);
+    let replicas = (num_ranks(all, source).unwrap_or(1) / cut.max(1)).max(1);
     let by_tokens = value(all, &format!("{start}use_dynamic_bsz"));
     let by_tokens = by_tokens.map_or(is_engine, |it| it.eq_ignore_ascii_case("true"));
     let micro = match (by_tokens, length, of(&format!("{ppo}micro_batch_size"))) {
@@ -86,12 +115,12 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
             let each = number(all, "global_batch_size").unwrap_or(1) / replicas;
             (1..=most.min(each.max(1))).rev().find(|it| each.is_multiple_of(*it))
         }
-        (false, _, Some(micro)) => Some((micro / replicas).max(1)),
+        (false, _, Some(micro)) if is_actor => Some((micro / replicas).max(1)),
         _ if !is_actor && value(all, &own).is_none() => Some(4),
         _ => None,
     };
     // Versions that have it only multiply it by the answers; later ones do not.
-    if number(all, ANSWERS).is_none_or(|it| it == 1) {
+    if is_actor && number(all, ANSWERS).is_none_or(|it| it == 1) {
         all.retain(|it| it.0 != of_all);
     }
     if let Some(micro) = micro {

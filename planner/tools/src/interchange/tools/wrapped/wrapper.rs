@@ -48,6 +48,8 @@ pub(super) struct Wrapper {
     pub(super) loads_16_bits: bool,
     /// Context parallelism of the tool's own, whatever the framework has.
     pub(super) context_parallel: &'static [ContextParallelKind],
+    /// True if Hydra composes its files, of which a command names one.
+    pub(super) is_hydra: bool,
     /// Adds what follows from several keys.
     pub(super) adds: fn(&mut Vec<Setting>, &Source<'_>),
 }
@@ -64,6 +66,7 @@ impl Wrapper {
             reduces_each: false,
             loads_16_bits: false,
             context_parallel: &[],
+            is_hydra: false,
             adds: |_, _| {},
         }
     }

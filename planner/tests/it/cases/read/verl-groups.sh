@@ -1,0 +1,3 @@
+python3 -m verl.trainer.main_ppo data.max_prompt_length=512 data.max_response_length=512 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \
+    trainer.n_gpus_per_node=8 trainer.nnodes=4 actor_rollout_ref.actor.fsdp_config.fsdp_size=8

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
-use ir::documents::Documents;
+use ir::documents::{Documents, Packing};
 use ir::graph::{
     Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
 };
@@ -412,9 +412,14 @@ pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String 
     let [low, high] = [step_time.p10, step_time.p90].map(Seconds::new);
     let mut lines = Vec::new();
     if let Some(DocumentSizes { attended, padded, .. }) = documents {
-        let real = percent(problem.real_share());
+        let is_packed =
+            problem.sequences.as_ref().is_some_and(|it| it.documents.packing != Packing::None);
+        // Documents that are not packed are padded to the longest of their micro-batch.
+        let computed = if is_packed { problem.training.sequence_length } else { padded };
+        let whole = problem.training.sequence_length as f64;
+        let real = percent(problem.real_share() * whole / computed as f64);
         lines.push(format!(
-            "documents: {real} of all tokens are real; the replica that all wait for has sequences of {padded}, each token \
+            "documents: {real} of the tokens computed are real; the replica that all wait for has sequences of {padded}, each token \
              of which is in a document of {attended} on average"
         ));
     }

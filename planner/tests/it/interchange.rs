@@ -264,10 +264,6 @@ fn files_that_cannot_be_a_plan() {
         &with("\"optimizer\": {\"type\": \"OneBitAdam\"}"),
         "one of AdamW, Adam, SGD, Muon, Lion is expected",
     );
-    json(
-        &with("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
-        "a plan has no a second copy of the weights",
-    );
     json("{\"model_type\": \"llama\"}", "the description of a model, not settings");
     json("{\"layout\": {}, \"prediction\": {}}", "is a plan, not settings");
     check("ds.json", "{\"train_batch_size\": 64}", &[], "`--gpus 64`");

@@ -119,7 +119,8 @@ fn evaluated(layout: &str, further: &[&str]) -> Value {
 #[test]
 fn the_formulas_of_zero_offload() {
     let of = |further: &[&str]| {
-        let kept = ["--zero", "2", "--recompute", "none", "--headroom", "0"];
+        let kept =
+            ["--zero", "2", "--recompute", "none", "--headroom", "0", "--framework", "ideal"];
         evaluated("dp8-mbs1", &[&kept[..], further].concat())
     };
     let (plain, offloaded) = (of(&[]), of(&["--offload", "optimizer"]));
@@ -290,8 +291,8 @@ fn copies_of_activations_hold_up_both_passes() {
         ],
     );
     let bytes = plan["memory"]["host_bytes"].as_f64().unwrap();
-    // Eight micro-batches.
-    let copies = 2.0 * 8.0 * bytes / 20e9;
+    // Eight micro-batches; buckets are rounded.
+    let copies = 2.0 * 8.0 * bytes / 20e9 * 0.99;
     let step = plan["step_time_seconds"].as_f64().unwrap();
     assert!((copies..2.0 * copies).contains(&step), "{step} s for {copies} s of copies");
 }

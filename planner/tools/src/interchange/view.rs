@@ -1,5 +1,6 @@
 //! The parts of a plan that exports need, independent of tools.
 
+use ir::documents::Documents;
 use ir::graph::Graph;
 use ir::layout::LayoutSpec;
 use ir::model::transformer::{Correction, FeedForward, Mixture};
@@ -87,6 +88,14 @@ impl<'a> ExportView<'a> {
         if gpus <= node { [1, gpus] } else { [gpus.div_ceil(node), node] }
     }
 
+    /// Order of the nodes that ranks count by, where the plan depends on it.
+    fn order_of_nodes(&self) -> Option<String> {
+        let Plan { hosts, cluster, .. } = self.plan;
+        let kinds = cluster.groups.iter().map(|it| format!("{} of {}", it.nodes, it.cluster.name));
+        let nodes: Vec<String> = if hosts.is_empty() { kinds.collect() } else { hosts.to_vec() };
+        (!nodes.is_empty()).then(|| format!("nodes in this order: {}", nodes.join(", ")))
+    }
+
     /// Comment at the head of a file, by lines with `#`: the plan, the tool, the prediction, the command.
     pub fn heading(&self, tool: &str) -> String {
         let Plan { model, cluster, framework, prediction, num_gpus, provenance, .. } = self.plan;
@@ -100,6 +109,12 @@ impl<'a> ExportView<'a> {
             ),
             format!("plan: {} (planner {})", provenance.command, provenance.planner_version),
         ];
+        if let Some(Documents { lengths, packing }) = &self.plan.documents {
+            lines.push(format!(
+                "documents of {lengths}, packing {packing}: the data, no setting here"
+            ));
+        }
+        lines.extend(self.order_of_nodes());
         lines.extend(self.notes.iter().cloned());
         // Each line follows a comment mark, so it must be one printable line.
         lines.iter().flat_map(|line| ["# ".into(), printable(line), "\n".into()]).collect()

@@ -18,10 +18,10 @@ const LINES: &[(&str, usize)] = &[
     ("executor/stand-in", 9_400),
     ("ir", 28_400),
     ("models", 100),
-    ("planner", 13_000),
-    ("planner/core", 16_200),
+    ("planner", 13_100),
+    ("planner/core", 16_300),
     ("planner/evidence", 5_200),
-    ("planner/tools", 21_200),
+    ("planner/tools", 21_300),
     ("simulator", 3_300),
     ("traces", 7_700),
 ];

@@ -92,7 +92,7 @@ impl<'a> ExportView<'a> {
     fn order_of_nodes(&self) -> Option<String> {
         let Plan { hosts, cluster, .. } = self.plan;
         let kinds = cluster.groups.iter().map(|it| format!("{} of {}", it.nodes, it.cluster.name));
-        let nodes: Vec<String> = if hosts.is_empty() { kinds.collect() } else { hosts.to_vec() };
+        let nodes: Vec<String> = if hosts.is_empty() { kinds.collect() } else { hosts.clone() };
         (!nodes.is_empty()).then(|| format!("nodes in this order: {}", nodes.join(", ")))
     }
 

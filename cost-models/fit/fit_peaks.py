@@ -18,7 +18,7 @@ import numpy as np
 from fit_steps import is_of_second_half, source, validated
 
 STATES = ["parameters", "gradients", "optimizer state", "device context"]
-# Known to a factor of two at best.
+# Known to a factor of two at best; below the first of PEAK the likelihood hardly changes.
 PEAK = [0.01, 0.02, 0.04, 0.08]
 TEMPORARY = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32]
 FIXED = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0]

@@ -14,7 +14,7 @@ pub enum ExpertLoad {
     Balanced,
     /// By a log-normal distribution: the logarithms of the experts' shares have this standard deviation.
     LogNormal(f64),
-    /// By counts of tokens, a row for each layer with experts; with fewer rows than layers, they repeat.
+    /// By counts of tokens, one row for all layers with experts, or one for each.
     Counts(Vec<Vec<u64>>),
 }
 

@@ -202,7 +202,9 @@ impl Adapters {
         for node in block.nodes() {
             let inputs: Vec<OpId> =
                 block.inputs(node.id).iter().map(|id| now[id.index()]).collect();
-            let format = if is_linear(node.op) { self.base_weights } else { WeightFormat::Plain };
+            // bitsandbytes leaves the head as it is (transformers, `get_keys_to_not_convert`), as torchtune does.
+            let is_stored = is_linear(node.op) && Self::names(ALL_LINEAR, &node.op.name);
+            let format = if is_stored { self.base_weights } else { WeightFormat::Plain };
             let frozen = Op { learning: Learning::Frozen(format), ..node.op.clone() };
             let base = builder.copy(frozen, &inputs);
             now.push(if self.adapts(node.op) {

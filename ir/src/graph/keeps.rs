@@ -13,6 +13,6 @@ pub enum Keeps {
     Mask,
     /// An index for each element (or token) of the output.
     Indices,
-    /// A number of fp32 numbers for each row.
+    /// Numbers in fp32 for each row, as many as given.
     Statistics(u64),
 }

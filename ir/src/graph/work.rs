@@ -76,7 +76,7 @@ pub struct RoutedTokens {
 }
 
 impl RoutedTokens {
-    /// Loads of as many tokens on each rank.
+    /// Equal loads on all ranks.
     pub const BALANCED: Self = Self { busiest: 1000, fullest: 1000 };
 }
 
@@ -314,7 +314,7 @@ impl LocalParameters {
         self.dense + self.expert
     }
 
-    /// Adds the parameters of as many blocks, but for those that are tied, which depends on where the other block is.
+    /// Adds the parameters of `count` such blocks, but for those that are tied, which depends on where the other block is.
     pub fn add_times(&mut self, block: &Self, count: u64) {
         self.dense += block.dense * count;
         self.expert += block.expert * count;

@@ -196,7 +196,7 @@ pub struct Layer {
     pub numbers: Vec<(String, u64)>,
 }
 
-/// Attention and a feed-forward block of the residual stream in addition to the model's embedding, without residual
+/// Attention and a feed-forward block of the residual stream concatenated with the model's embedding, without residual
 /// sums, whose projected output is added to what the layer's mixer takes. Several layers share its weights, each with
 /// low-rank products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
 #[derive(Clone, Debug, PartialEq)]

@@ -225,7 +225,7 @@ fn describe(comparison: &Comparison) -> String {
             let faster = if is_first { "A" } else { "B" };
             let gain = if is_first { rates[0] / rates[1] } else { rates[1] / rates[0] };
             format!(
-                "\ntheir steps do other work: {unlike}\nof the same work {faster} does {:.1} % more a second on each GPU\n\n",
+                "\ntheir steps do other work: {unlike}\n{faster} has {:.1} % more {unit}\n\n",
                 (gain - 1.0) * 100.0
             )
         }

@@ -414,13 +414,11 @@ pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String 
     if let Some(DocumentSizes { attended, padded, .. }) = documents {
         let is_packed =
             problem.sequences.as_ref().is_some_and(|it| it.documents.packing != Packing::None);
-        // Documents that are not packed are padded to the longest of their micro-batch.
-        let computed = if is_packed { problem.training.sequence_length } else { padded };
-        let whole = problem.training.sequence_length as f64;
-        let real = percent(problem.real_share() * whole / computed as f64);
+        let real = format!("{} of the tokens computed are real; ", percent(problem.real_share()));
+        let real = if is_packed { real } else { String::new() };
         lines.push(format!(
-            "documents: {real} of the tokens computed are real; the replica that all wait for has sequences of {padded}, each token \
-             of which is in a document of {attended} on average"
+            "documents: {real}the replica that all wait for has sequences of {padded}, each token of which is in a \
+             document of {attended} on average"
         ));
     }
     if busiest > 1.0 {

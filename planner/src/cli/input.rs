@@ -230,7 +230,7 @@ fn frameworks_that(has: impl Fn(&Framework) -> bool) -> String {
 
 /// Sets the headroom of a problem: `headroom` in GiB, or the default.
 pub(crate) fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem> {
-    let memory = problem.hardware.memory;
+    let memory = problem.least_memory();
     let Some(gib) = headroom else {
         let usual = problem.usual_headroom();
         return Ok(problem.with_headroom(usual));

@@ -152,8 +152,10 @@ impl Axis {
 
 /// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing. A plan's layout has all replicas there.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
-    let replicas =
-        named.data_parallel.one().map(|it| it * named.context_parallel.one().unwrap_or(1));
+    let replicas = named
+        .data_parallel
+        .one()
+        .map(|it| it.saturating_mul(named.context_parallel.one().unwrap_or(1)));
     if let (One(ZeroStage::None), One(shards)) = (named.zero_stage, named.zero_shard)
         && shards > 1
         && replicas != Some(shards)

@@ -22,7 +22,7 @@ use super::tensors::{check_size, header, sync_directory};
 pub enum Keep {
     /// All of them.
     All,
-    /// Number of the newest that stay, the new one included.
+    /// Number of the newest checkpoints that are kept, the new one included.
     Newest(NonZeroUsize),
 }
 

@@ -225,8 +225,8 @@ enum Labels {
     OfTokens,
 }
 
-/// The labels of a class that has the family's decoder and a classifier: of those of transformers'
-/// `GenericForSequenceClassification` and `GenericForTokenClassification`, which are named like the language model.
+/// Labels that a class gives in the place of next tokens. Such classes are named like the language model: transformers'
+/// `GenericForSequenceClassification` and `GenericForTokenClassification`.
 fn labels_of(family: &Family, class: &str) -> Option<Labels> {
     let decoder = family.classes[0].strip_suffix("ForCausalLM")?;
     match class.strip_prefix(decoder)? {
@@ -248,9 +248,7 @@ impl Labels {
             num_classes: vit::num_labels(fields)?,
             tied: false,
             bias: self == Self::OfTokens,
-            transform: None,
-            first_token_only: false,
-            projected_to: None,
+            ..transformer.head
         };
         Ok(Transformer { head, prediction_modules: Vec::new(), ..transformer })
     }

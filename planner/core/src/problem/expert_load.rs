@@ -124,7 +124,7 @@ impl RankLoads {
                     draws.map(|deviate| (sigma * deviate).exp()).collect()
                 }
                 ExpertLoad::Counts(rows) => {
-                    rows[layer % rows.len()].iter().map(|count| *count as f64).collect()
+                    rows[layer.min(rows.len() - 1)].iter().map(|count| *count as f64).collect()
                 }
                 ExpertLoad::Balanced => vec![1.0; experts],
             };

@@ -168,11 +168,6 @@ impl Problem {
     ///
     /// [`ProblemError`] where it cannot be posed there.
     pub fn on_cluster(&self, cluster: &Cluster, num_gpus: u32) -> Result<Self, ProblemError> {
-        let Self { graph, training, hardware, vocabulary_parallel, .. } = self.clone();
-        let problem = Self::new(graph, training, cluster, hardware.framework, num_gpus)?;
-        let problem = problem.with_documents(self.sequences.clone().map(|it| it.documents))?;
-        let problem = problem.with_headroom(self.headroom());
-        let (stages, expert_load) = (self.stages.clone(), self.expert_load.clone());
-        Ok(Self { vocabulary_parallel, stages, expert_load, ..problem })
+        self.like(self.training, cluster, self.hardware.framework.clone(), num_gpus)
     }
 }

@@ -94,8 +94,8 @@ pub enum ProblemError {
     },
     /// Counts of tokens for other experts than the model has.
     #[error(
-        "counts for {counted} experts in {num_rows} layers, but the model has {num_experts} in {num_layers}\nhint: a row \
-         for each layer with experts, or fewer, which repeat; a count for each expert in each row"
+        "counts for {counted} experts in {num_rows} layers, but the model has {num_experts} in {num_layers}\nhint: one \
+         row for all layers with experts, or one for each; a count for each expert in each row"
     )]
     ExpertCounts {
         /// Counts in each row.
@@ -317,7 +317,10 @@ impl Problem {
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
         let problem = Self::new(self.graph.clone(), training, cluster, framework, num_gpus)?;
-        let problem = problem.with_stages(self.stages.clone()).with_headroom(self.headroom());
+        // The usual headroom is that of the GPUs, a given one is kept.
+        let is_usual = self.headroom() == self.usual_headroom();
+        let headroom = if is_usual { problem.usual_headroom() } else { self.headroom() };
+        let problem = problem.with_stages(self.stages.clone()).with_headroom(headroom);
         let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
         let problem = problem.with_expert_load(self.expert_load.load.clone())?;
         problem.with_documents(self.sequences.as_ref().map(|it| it.documents.clone()))

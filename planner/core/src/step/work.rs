@@ -140,6 +140,13 @@ impl Stage {
     }
 }
 
+/// Begins a transfer. Activations that forward copies to the host wait for those of the bucket before, so that those of
+/// two are on the device at most.
+fn started(transfer: Transfer, kind: ActionKind) -> impl Iterator<Item = Part> {
+    let copies_out = kind == ActionKind::Forward && transfer.to_host.bytes > Bytes::ZERO;
+    copies_out.then_some(Part::WaitForHost).into_iter().chain([Part::Start(transfer)])
+}
+
 /// Index of the block at which a bucket begins, of `count` blocks in buckets that differ by at most one.
 pub(super) fn bucket_start(count: usize, bucket: usize, buckets: usize) -> usize {
     bucket * count / buckets
@@ -385,11 +392,7 @@ impl<'a> Builder<'a> {
                 pass.extend(next.map(Part::Start));
                 pass.push(Part::Run(run));
                 pass.extend(next.map(|_| Part::Wait));
-                // Activations of one bucket are copied to the host while the next is computed, and then are free.
-                let copies_out =
-                    |it: &Transfer| kind == ActionKind::Forward && it.to_host.bytes > Bytes::ZERO;
-                pass.extend(reduce.filter(copies_out).map(|_| Part::WaitForHost));
-                pass.extend(reduce.map(Part::Start));
+                pass.extend(reduce.into_iter().flat_map(|it| started(it, kind)));
             }
         }
         self.add_copies(stage, &mut pass);
@@ -472,7 +475,8 @@ impl<'a> Builder<'a> {
         let runs = self.runs(stage, ActionKind::Forward, own as u64).zip(before as u32 + 1..);
         let mut pass: Pass = runs
             .flat_map(|(run, nth)| {
-                [Part::WaitFor(nth), Part::Run(run)].into_iter().chain(out.map(Part::Start))
+                let out = out.into_iter().flat_map(|it| started(it, ActionKind::Forward));
+                [Part::WaitFor(nth), Part::Run(run)].into_iter().chain(out)
             })
             .collect();
         self.add_copies(stage, &mut pass);

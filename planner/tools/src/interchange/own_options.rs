@@ -23,9 +23,27 @@ const TELLING: [&str; 9] =
     ["batch", "accum", "seq", "len", "checkpoint", "bf16", "fp16", "precision", "lora"];
 
 /// Words of names of options that change no step.
-const IDLE: [&str; 12] = [
-    "lr", "learning", "warmup", "decay", "seed", "dir", "path", "log", "save", "epochs", "name",
+const IDLE: [&str; 20] = [
+    "lr",
+    "learning",
+    "warmup",
+    "decay",
+    "seed",
+    "dir",
+    "path",
+    "log",
+    "logging",
+    "save",
+    "epochs",
+    "name",
     "dataset",
+    "eval",
+    "evaluation",
+    "report",
+    "wandb",
+    "workers",
+    "steps",
+    "output",
 ];
 
 /// Options of a program, the first of the words, that `is_read` does not take by their names and values; those whose

@@ -143,8 +143,8 @@ impl EvaluatedConfig {
 
     /// Returns whether it fits with the usual headroom, with which nine of ten such predictions fit.
     pub(super) fn fits_with_headroom(&self) -> bool {
-        let budget = self.problem.hardware.memory.saturating_sub(self.problem.usual_headroom());
-        self.peak() <= budget && self.problem.fits(&self.found.evaluation.memory)
+        let problem = self.problem.clone().with_headroom(self.problem.usual_headroom());
+        problem.fits_with_headroom(&self.found.evaluation.memory)
     }
 
     /// Returns whether predicted memory is within the GPU's and the host's.

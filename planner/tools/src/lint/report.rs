@@ -112,7 +112,9 @@ impl SettingsPrediction {
         let blocks = case.found.stage_blocks();
         let of_rank = |(rank, breakdown): (usize, &ir::plan::Breakdown)| {
             let stages = blocks.iter().enumerate();
-            let own = stages.filter(|(stage, _)| ranks.first_with(*stage) == rank);
+            // Replicas on GPUs of each kind have all stages.
+            let in_pipeline = rank % ranks.group.size as usize;
+            let own = stages.filter(|(stage, _)| ranks.first_with(*stage) == in_pipeline);
             let bubble = breakdown.pipeline_bubble_seconds;
             RankPrediction {
                 pipeline_rank: rank,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Unit of which each has one component.
+/// Owner of one such component: a GPU, a node, or the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
@@ -20,7 +20,7 @@ pub enum Per {
 pub struct Component {
     /// Name of the component.
     pub component: String,
-    /// Unit of which each has one.
+    /// Owner of one component.
     pub per: Per,
     /// Mean hours between the failures of one of them.
     pub mtbf_hours: f64,

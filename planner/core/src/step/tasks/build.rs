@@ -250,7 +250,7 @@ impl<'a> RankTasks<'a> {
             Piece::Part(Part::Wait) => self.wait(state),
             Piece::Part(Part::WaitForHost) => {
                 self.wait(state);
-                state.wait(self.copies.clone());
+                state.wait(std::mem::take(&mut self.copies));
             }
             Piece::Part(Part::WaitFor(count)) => {
                 // The next gather is in flight while this one's parameters are used.
@@ -347,7 +347,7 @@ impl<'a> RankTasks<'a> {
         vec![send, self.add(state, receive, time)]
     }
 
-    /// Begins a transfer over replicas, after its copy from the host and before that to it; returns its last tasks.
+    /// Begins a transfer over replicas, between its copies from and to the host; returns its last tasks.
     fn transfer(
         &mut self,
         state: &mut Cursor,

@@ -22,9 +22,18 @@ fn file_of(name: &str) -> String {
     format!("{}.yaml", basename(name).trim_end_matches(".yaml"))
 }
 
-/// Returns whether a file is verl's own, whose values are defaults that are known.
+/// Files of verl's own, whose values are defaults that are known.
+const OWN: [&str; 5] = [
+    "ppo_trainer.yaml",
+    "ppo_megatron_trainer.yaml",
+    "sft_trainer.yaml",
+    "sft_trainer_engine.yaml",
+    "_generated_ppo_trainer.yaml",
+];
+
+/// Returns whether a file is verl's own.
 fn is_own(file: &str) -> bool {
-    file.ends_with("_trainer.yaml") || file.starts_with("sft_trainer")
+    OWN.contains(&file)
 }
 
 /// Keys of the file that a command names, where it is there. Of verl's own files and those that are read the name has no

@@ -22,13 +22,17 @@ fn file_of(name: &str) -> String {
     format!("{}.yaml", basename(name).trim_end_matches(".yaml"))
 }
 
-/// Files of verl's own, whose values are defaults that are known.
-const OWN: [&str; 5] = [
+/// Files of verl's own, whose values are defaults that are known; those that generate apart train alike.
+const OWN: [&str; 9] = [
     "ppo_trainer.yaml",
     "ppo_megatron_trainer.yaml",
     "sft_trainer.yaml",
     "sft_trainer_engine.yaml",
     "_generated_ppo_trainer.yaml",
+    "one_step_off_ppo_trainer.yaml",
+    "one_step_off_ppo_megatron_trainer.yaml",
+    "fully_async_ppo_trainer.yaml",
+    "fully_async_ppo_megatron_trainer.yaml",
 ];
 
 /// Returns whether a file is verl's own.

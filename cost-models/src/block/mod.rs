@@ -68,7 +68,7 @@ pub struct BlockMemory {
 }
 
 impl BlockMemory {
-    /// Memory of `block` in `setting`.
+    /// Memory of `block`, sharded as `setting` says.
     pub fn new(
         block: &Block,
         setting: &ShardContext,
@@ -82,7 +82,7 @@ impl BlockMemory {
 }
 
 impl BlockPasses {
-    /// Simulates the passes of `block` in `setting` on `hardware`.
+    /// Simulates the passes of `block`, sharded as `setting` says, on `hardware`.
     pub fn new(
         block: &Block,
         setting: &ShardContext,

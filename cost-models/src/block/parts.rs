@@ -41,7 +41,7 @@ impl BlockCost<'_> {
 }
 
 impl BlockParts {
-    /// The passes of `block` in `setting` on `hardware`.
+    /// The passes of `block`, sharded as `setting` says, on `hardware`.
     pub fn new(
         block: &Block,
         setting: &ShardContext,

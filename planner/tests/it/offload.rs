@@ -282,7 +282,7 @@ fn copies_of_activations_hold_up_both_passes() {
             &[&["--zero", zero, "--headroom", "0", "--cluster", &file], &options[..]].concat(),
         );
         let bytes = plan["memory"]["host_bytes"].as_f64().unwrap();
-        // Eight micro-batches; buckets are rounded, and the last copy of a forward is beside its backward.
+        // Eight micro-batches; buckets are rounded, and the last copy of a forward overlaps its backward.
         let copies = 2.0 * 8.0 * bytes / 20e9 * 0.98;
         let step = plan["step_time_seconds"].as_f64().unwrap();
         assert!(

@@ -225,7 +225,7 @@ enum Labels {
     OfTokens,
 }
 
-/// Labels that a class gives in the place of next tokens. Such classes are named like the language model: transformers'
+/// Labels that a class predicts instead of next tokens. Such classes are named like the language model: transformers'
 /// `GenericForSequenceClassification` and `GenericForTokenClassification`.
 fn labels_of(family: &Family, class: &str) -> Option<Labels> {
     let decoder = family.classes[0].strip_suffix("ForCausalLM")?;
@@ -236,7 +236,7 @@ fn labels_of(family: &Family, class: &str) -> Option<Labels> {
     }
 }
 
-/// True if a class gives labels to sequences or tokens in the place of a family's next tokens.
+/// True if a class predicts labels of sequences or tokens instead of a family's next tokens.
 pub(super) fn is_classifier(model_type: &str, class: &str) -> bool {
     family_of(model_type).is_some_and(|family| labels_of(family, class).is_some())
 }

@@ -96,7 +96,7 @@ fn matches(pattern: &Regex, op: &str) -> bool {
 /// Words in names of options that say that adapters are trained.
 const WORDS: [&str; 6] = ["lora", "qlora", "peft", "dora", "adapter", "adapters"];
 
-/// Words beside `adapter` in names of options for a projector between parts of a model.
+/// Words next to `adapter` in names of options for a projector between parts of a model.
 const OF_PROJECTORS: [&str; 4] = ["mm", "mlp", "pretrain", "freeze"];
 
 /// Says of settings that no table has, and that look like those of adapters, that the plan has none.

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::ptx::Kernel;
+use crate::ptx::KernelAttributes;
 
 /// Sizes in three dimensions.
 pub type Dims = [u32; 3];
 
 /// Configuration of a launch, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchConfig {
     /// Number of blocks.
     pub grid: Dims,
     /// Number of threads of a block.
@@ -22,7 +22,7 @@ pub struct Launch {
 
 /// Limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DeviceLimits {
     /// Blocks of a grid, by dimension.
     pub grid: Dims,
     /// Threads of a block, by dimension.
@@ -38,7 +38,7 @@ pub struct Limits {
 /// Reason why a launch is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum LaunchRefusal {
     /// The grid or block is empty, which is an error.
     Empty(Dims, Dims),
     /// The grid has too many blocks.
@@ -49,7 +49,7 @@ pub enum Refusal {
     Shared(u64, u64),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for LaunchRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty(grid, block) => write!(f, "the grid {grid:?} of blocks {block:?} is empty"),
@@ -64,7 +64,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl Limits {
+impl DeviceLimits {
     /// The limits of a compute capability, such as 90.
     ///
     /// # Source
@@ -94,27 +94,31 @@ impl Limits {
     /// # Errors
     ///
     /// The first reason.
-    pub fn check(&self, kernel: &Kernel, launch: &Launch) -> Result<(), Refusal> {
-        let Launch { grid, block, .. } = *launch;
+    pub fn check(
+        &self,
+        kernel: &KernelAttributes,
+        launch: &LaunchConfig,
+    ) -> Result<(), LaunchRefusal> {
+        let LaunchConfig { grid, block, .. } = *launch;
         if grid.contains(&0) || block.contains(&0) {
-            return Err(Refusal::Empty(grid, block));
+            return Err(LaunchRefusal::Empty(grid, block));
         }
         let is_larger =
             |dims: Dims, most: Dims| dims.iter().zip(most).any(|(dim, most)| *dim > most);
         if is_larger(grid, self.grid) {
-            return Err(Refusal::Grid(grid));
+            return Err(LaunchRefusal::Grid(grid));
         }
         let most = kernel.max_threads.unwrap_or(self.threads).min(self.threads);
         let threads: u64 = block.iter().map(|dim| u64::from(*dim)).product();
         if threads > most || is_larger(block, self.block) {
-            return Err(Refusal::Block(block, most));
+            return Err(LaunchRefusal::Block(block, most));
         }
         let shared = launch.shared_bytes + kernel.shared_bytes;
         let without_asking = self.shared_bytes.saturating_sub(kernel.shared_bytes);
         let allowed = launch.allowed_bytes.unwrap_or(without_asking).max(without_asking);
         let most = allowed.saturating_add(kernel.shared_bytes).min(self.most_shared_bytes);
         if shared > most {
-            return Err(Refusal::Shared(shared, most));
+            return Err(LaunchRefusal::Shared(shared, most));
         }
         Ok(())
     }
@@ -122,35 +126,48 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::{Launch, Limits, Refusal};
-    use crate::ptx::Kernel;
+    use super::{DeviceLimits, LaunchConfig, LaunchRefusal};
+    use crate::ptx::KernelAttributes;
 
-    const FITS: Launch =
-        Launch { grid: [4, 1, 1], block: [256, 1, 1], shared_bytes: 0, allowed_bytes: None };
+    const FITS: LaunchConfig =
+        LaunchConfig { grid: [4, 1, 1], block: [256, 1, 1], shared_bytes: 0, allowed_bytes: None };
 
     #[track_caller]
-    fn check(launch: Launch, expected: Result<(), Refusal>) {
-        let kernel = Kernel { max_threads: Some(256), shared_bytes: 1024, ..Kernel::default() };
-        assert_eq!(Limits::of(90).check(&kernel, &launch), expected);
+    fn check(launch: LaunchConfig, expected: Result<(), LaunchRefusal>) {
+        let kernel = KernelAttributes {
+            max_threads: Some(256),
+            shared_bytes: 1024,
+            ..KernelAttributes::default()
+        };
+        assert_eq!(DeviceLimits::of(90).check(&kernel, &launch), expected);
     }
 
     #[test]
     fn launches_that_cuda_refuses_are_refused() {
         check(FITS, Ok(()));
-        let empty = Launch { grid: [4, 0, 1], ..FITS };
-        check(empty, Err(Refusal::Empty([4, 0, 1], [256, 1, 1])));
-        check(Launch { grid: [1, 65_536, 1], ..FITS }, Err(Refusal::Grid([1, 65_536, 1])));
-        check(Launch { block: [257, 1, 1], ..FITS }, Err(Refusal::Block([257, 1, 1], 256)));
-        check(Launch { block: [1, 1, 65], ..FITS }, Err(Refusal::Block([1, 1, 65], 256)));
+        let empty = LaunchConfig { grid: [4, 0, 1], ..FITS };
+        check(empty, Err(LaunchRefusal::Empty([4, 0, 1], [256, 1, 1])));
+        check(
+            LaunchConfig { grid: [1, 65_536, 1], ..FITS },
+            Err(LaunchRefusal::Grid([1, 65_536, 1])),
+        );
+        check(
+            LaunchConfig { block: [257, 1, 1], ..FITS },
+            Err(LaunchRefusal::Block([257, 1, 1], 256)),
+        );
+        check(
+            LaunchConfig { block: [1, 1, 65], ..FITS },
+            Err(LaunchRefusal::Block([1, 1, 65], 256)),
+        );
     }
 
     #[test]
     fn shared_memory_beyond_48_kib_is_asked_for() {
-        check(Launch { shared_bytes: 47 << 10, ..FITS }, Ok(()));
-        let large = Launch { shared_bytes: 48 << 10, ..FITS };
-        check(large, Err(Refusal::Shared(49 << 10, 48 << 10)));
-        check(Launch { allowed_bytes: Some(48 << 10), ..large }, Ok(()));
-        let huge = Launch { shared_bytes: 227 << 10, allowed_bytes: Some(228 << 10), ..FITS };
-        check(huge, Err(Refusal::Shared(228 << 10, 227 << 10)));
+        check(LaunchConfig { shared_bytes: 47 << 10, ..FITS }, Ok(()));
+        let large = LaunchConfig { shared_bytes: 48 << 10, ..FITS };
+        check(large, Err(LaunchRefusal::Shared(49 << 10, 48 << 10)));
+        check(LaunchConfig { allowed_bytes: Some(48 << 10), ..large }, Ok(()));
+        let huge = LaunchConfig { shared_bytes: 227 << 10, allowed_bytes: Some(228 << 10), ..FITS };
+        check(huge, Err(LaunchRefusal::Shared(228 << 10, 227 << 10)));
     }
 }

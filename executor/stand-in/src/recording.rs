@@ -52,12 +52,12 @@ pub struct Call {
     /// Number of the calling thread.
     pub thread: u32,
     /// Effect of the call.
-    pub action: Action,
+    pub effect: Effect,
 }
 
 /// Effect of a call on order or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Effect {
     /// Allocation: in stream order, so that the memory exists for later work of the stream; or at once.
     Allocate {
         /// The allocated bytes.
@@ -77,12 +77,12 @@ pub enum Action {
         /// The stream.
         stream: StreamId,
         /// The concurrent parts.
-        parts: Vec<Part>,
+        parts: Vec<NamedAccesses>,
     },
     /// Accesses of the calling thread itself to memory that streams use too.
-    Host(Part),
+    Host(NamedAccesses),
     /// Accesses of an unknown thread before the call.
-    Unseen(Part),
+    Unseen(NamedAccesses),
     /// Record of an event, which marks all earlier work of the stream.
     Record {
         /// The event.
@@ -107,7 +107,7 @@ pub enum Action {
 
 /// A kernel or function with its memory accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct NamedAccesses {
     /// The kernel, or the function that was called.
     pub name: Arc<str>,
     /// Memory accesses.
@@ -173,7 +173,7 @@ impl Access {
     }
 }
 
-impl Part {
+impl NamedAccesses {
     /// Memory accesses with a name.
     pub fn new(name: impl Into<Arc<str>>, accesses: Vec<Access>) -> Self {
         Self { name: name.into(), accesses }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::detector::{Finding, HostOrder, detect};
+use crate::detector::{HostOrder, MemoryFinding, detect};
 use crate::members::{Member, Mismatch, mismatches};
 use crate::recording::Recording;
 
 /// The report of a process.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ProcessReport {
     /// Visible devices.
     pub devices: Vec<DeviceFacts>,
     /// Number of created streams, including default streams.
@@ -21,9 +21,9 @@ pub struct Report {
     #[serde(flatten)]
     pub counts: Counts,
     /// Unordered uses of memory, where all threads are assumed to know what one thread has waited for.
-    pub races: Vec<Finding>,
+    pub races: Vec<MemoryFinding>,
     /// Uses of memory that are ordered only by synchronisation between threads, which is not seen.
-    pub suspects: Vec<Finding>,
+    pub suspects: Vec<MemoryFinding>,
     /// Memberships of this process in communicators.
     pub members: Vec<Member>,
     /// Mismatches of communicators whose members are all in this process.
@@ -62,7 +62,7 @@ pub struct Counts {
     pub misuses: BTreeMap<String, u64>,
 }
 
-impl Report {
+impl ProcessReport {
     /// The report of recorded and counted calls.
     pub fn new(
         devices: Vec<DeviceFacts>,
@@ -71,7 +71,7 @@ impl Report {
         members: Vec<Member>,
     ) -> Self {
         let races = detect(recording, HostOrder::AsRecorded);
-        let known: Vec<_> = races.iter().map(Finding::key).collect();
+        let known: Vec<_> = races.iter().map(MemoryFinding::key).collect();
         let mut suspects = detect(recording, HostOrder::WithinThreads);
         suspects.retain(|finding| !known.contains(&finding.key()));
         Self {

@@ -6,7 +6,7 @@ use super::access::WarpPosition;
 use super::fault::Fault;
 use super::hazard::Uses;
 use super::lanes::{Mask, WIDTH, ones};
-use super::program::{Program, Special};
+use super::program::{DecodedKernel, Special};
 use super::space::{FILL, Global, Memories};
 use super::warp::Warp;
 
@@ -24,13 +24,13 @@ pub struct Grid {
 }
 
 /// Executes a program for all blocks of a grid, one after the other. `params` holds all parameters at the offsets of
-/// [`Program::params`].
+/// [`DecodedKernel::params`].
 ///
 /// # Errors
 ///
 /// The first fault of a thread.
 pub fn run<G: Global>(
-    program: &Program,
+    program: &DecodedKernel,
     grid: &Grid,
     params: &[u8],
     global: &mut G,
@@ -74,7 +74,7 @@ pub fn run<G: Global>(
 
 /// Executes all warps of a block to their end.
 fn run_block<G: Global>(
-    program: &Program,
+    program: &DecodedKernel,
     block: [u32; 3],
     warps: &mut [Warp],
     memories: &mut Memories<'_, G>,
@@ -125,7 +125,7 @@ fn release(warps: &mut [Warp], num_alive: u32) -> bool {
 /// The value of a special register of a thread.
 fn special_value(
     special: Special,
-    program: &Program,
+    program: &DecodedKernel,
     grid: &Grid,
     block: [u32; 3],
     thread: u32,

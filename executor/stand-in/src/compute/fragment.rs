@@ -21,7 +21,7 @@ pub(super) enum Role {
 
 /// Assignment of a matrix's elements to lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum FragmentOrder {
     /// The order of `wmma` fragments, chosen here: one lane after the other.
     Own,
     /// The documented order of `mma`.
@@ -36,7 +36,7 @@ pub(super) struct Fragment {
     pub(super) element: Format,
     /// Elements of each lane. If that is more than the matrix has, some elements are in several lanes.
     pub(super) per_lane: usize,
-    pub(super) order: Order,
+    pub(super) order: FragmentOrder,
     /// True where rows are contiguous in memory.
     pub(super) is_by_rows: bool,
 }
@@ -45,11 +45,11 @@ impl Fragment {
     /// The row and the column of an element of a lane.
     pub(super) fn place(&self, lane: usize, index: usize) -> (usize, usize) {
         match self.order {
-            Order::Own => {
+            FragmentOrder::Own => {
                 let element = (lane * self.per_lane + index) % (self.rows * self.columns);
                 (element / self.columns, element % self.columns)
             }
-            Order::Documented(role) => self.documented(role, lane / 4, lane % 4, index),
+            FragmentOrder::Documented(role) => self.documented(role, lane / 4, lane % 4, index),
         }
     }
 

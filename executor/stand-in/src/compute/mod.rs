@@ -1,6 +1,6 @@
 //! Emulation of kernels from their PTX.
 //!
-//! A [`Program`] is a kernel's decoded text. [`run`] executes it for a grid, block by block. The threads of a warp
+//! A [`DecodedKernel`] is a kernel's decoded text. [`run`] executes it for a grid, block by block. The threads of a warp
 //! execute together while they are at the same instruction; where they diverge, those at the earliest instruction go
 //! first, so that the warp reconverges as early as possible. At barriers and warp-synchronous instructions threads wait
 //! for each other as CUDA defines.
@@ -30,5 +30,5 @@ mod warp;
 
 pub use block::{Grid, run};
 pub use fault::Fault;
-pub use program::{Program, Tf32};
+pub use program::{DecodedKernel, Tf32};
 pub use space::Global;

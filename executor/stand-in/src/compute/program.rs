@@ -16,7 +16,7 @@ pub enum Tf32 {
 }
 
 /// A decoded kernel.
-pub struct Program {
+pub struct DecodedKernel {
     pub(super) instructions: Vec<Decoded>,
     /// Number of registers.
     pub(super) num_registers: usize,
@@ -206,7 +206,7 @@ pub(super) enum Together {
     },
 }
 
-impl Program {
+impl DecodedKernel {
     /// Offset and size in bytes of each parameter.
     pub fn params(&self) -> &[(usize, usize)] {
         &self.params

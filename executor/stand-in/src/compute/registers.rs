@@ -2,7 +2,7 @@
 
 use super::function::Function;
 use super::lanes::{Lanes, Mask, WIDTH};
-use super::program::{Address, Program, Register, Space};
+use super::program::{Address, DecodedKernel, Register, Space};
 use super::space::resolve;
 
 /// All registers of a warp.
@@ -10,7 +10,7 @@ pub(super) struct Registers(Vec<Lanes>);
 
 impl Registers {
     /// The registers of a program, with its constants.
-    pub(super) fn new(program: &Program) -> Self {
+    pub(super) fn new(program: &DecodedKernel) -> Self {
         let mut registers = vec![[0; WIDTH]; program.num_registers];
         for (register, value) in &program.constants {
             registers[*register] = [*value; WIDTH];

@@ -3,7 +3,7 @@
 use super::access::{Failed, WarpPosition, word};
 use super::fault::Fault;
 use super::lanes::{Mask, WIDTH, lanes, mask_of};
-use super::program::{Decoded, Operation, Program, Register, Space, Together};
+use super::program::{Decoded, DecodedKernel, Operation, Register, Space, Together};
 use super::registers::Registers;
 use super::space::{Global, Memories};
 use super::together;
@@ -40,7 +40,7 @@ enum Next {
 }
 
 impl Warp {
-    pub(super) fn new(program: &Program) -> Self {
+    pub(super) fn new(program: &DecodedKernel) -> Self {
         let registers = Registers::new(program);
         let (places, barriers) = ([0; WIDTH], [(0, 0); WIDTH]);
         Self { registers, places, alive: 0, at_barrier: 0, barriers, waiting: 0, count: 0 }
@@ -80,7 +80,7 @@ impl Warp {
     /// Executes until all threads have ended or wait.
     pub(super) fn run<G: Global>(
         &mut self,
-        program: &Program,
+        program: &DecodedKernel,
         memories: &mut Memories<'_, G>,
         place: WarpPosition,
     ) -> Result<(), Fault> {

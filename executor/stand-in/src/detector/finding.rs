@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::memory::Touch;
-use crate::recording::{Action, Part, Range, Recording, StreamId, Usage};
+use crate::recording::{Effect, NamedAccesses, Range, Recording, StreamId, Usage};
 
 /// A mistake in the use of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct MemoryFinding {
     /// Kind of mistake.
     pub mistake: Mistake,
     /// The earlier call, if there is one.
-    pub first: Option<Side>,
+    pub first: Option<ReportedUse>,
     /// The later call.
-    pub second: Side,
+    pub second: ReportedUse,
     /// The bytes that both use.
     pub shared: Range,
     /// Number of equal findings, of which this is the first.
@@ -47,7 +47,7 @@ pub enum Mistake {
 
 /// One of the two uses of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Side {
+pub struct ReportedUse {
     /// The kernel, or the function that was called.
     pub name: String,
     /// The stream of the work; none for the host.
@@ -67,10 +67,10 @@ pub struct Side {
 /// Kind of mistake, with names and streams of both uses.
 type Key = (Mistake, Option<(String, Option<StreamId>)>, (String, Option<StreamId>));
 
-impl Finding {
+impl MemoryFinding {
     /// The key of equal findings, which are reported once.
     pub fn key(&self) -> Key {
-        let of = |side: &Side| (side.name.clone(), side.stream);
+        let of = |it: &ReportedUse| (it.name.clone(), it.stream);
         (self.mistake, self.first.as_ref().map(of), of(&self.second))
     }
 }
@@ -87,7 +87,7 @@ pub(super) struct Collected<'a> {
     recording: &'a Recording,
     /// Index of each finding by its key.
     places: BTreeMap<Key, usize>,
-    findings: Vec<Finding>,
+    findings: Vec<MemoryFinding>,
 }
 
 impl<'a> Collected<'a> {
@@ -95,41 +95,41 @@ impl<'a> Collected<'a> {
         Self { recording, places: BTreeMap::new(), findings: Vec::new() }
     }
 
-    pub(super) fn findings(self) -> Vec<Finding> {
+    pub(super) fn findings(self) -> Vec<MemoryFinding> {
         self.findings
     }
 
     /// Adds a race: two uses that are not ordered.
     pub(super) fn race(&mut self, earlier: Touch, later: Use) {
         let calls = &self.recording.calls;
-        let mistake = match (&calls[earlier.index].action, &calls[later.touch.index].action) {
-            (Action::Allocate { .. }, _) => Mistake::UseBeforeAllocation,
-            (_, Action::Free { .. }) => Mistake::FreeWhileInUse,
+        let mistake = match (&calls[earlier.index].effect, &calls[later.touch.index].effect) {
+            (Effect::Allocate { .. }, _) => Mistake::UseBeforeAllocation,
+            (_, Effect::Free { .. }) => Mistake::FreeWhileInUse,
             _ if !later.touch.usage.writes() => Mistake::ReadOfUnfinishedWrite,
             _ if earlier.usage.writes() => Mistake::WriteOverUnfinishedWrite,
             _ => Mistake::WriteOverUnfinishedRead,
         };
-        let first = self.side(earlier, later.range);
-        let second = self.side(later.touch, later.range);
+        let first = self.reported_use(earlier, later.range);
+        let second = self.reported_use(later.touch, later.range);
         self.add(mistake, Some(first), second, later.range);
     }
 
     /// Adds a use after a free.
     pub(super) fn freed(&mut self, free: usize, later: Use) {
         let touch = Touch { index: free, part: 0, usage: Usage::Write, ..later.touch };
-        let first = self.side(touch, later.range);
-        let second = self.side(later.touch, later.range);
+        let first = self.reported_use(touch, later.range);
+        let second = self.reported_use(later.touch, later.range);
         self.add(Mistake::UseAfterFree, Some(first), second, later.range);
     }
 
     /// Adds a use of memory that was never allocated.
     pub(super) fn outside(&mut self, used: Use) {
-        let side = self.side(used.touch, used.range);
-        self.add(Mistake::UseOutsideAllocations, None, side, used.range);
+        let second = self.reported_use(used.touch, used.range);
+        self.add(Mistake::UseOutsideAllocations, None, second, used.range);
     }
 
     /// Adds conflicting uses of the same memory within a group.
-    pub(super) fn within(&mut self, index: usize, parts: &[Part]) {
+    pub(super) fn within(&mut self, index: usize, parts: &[NamedAccesses]) {
         for (number, part) in parts.iter().enumerate() {
             for earlier in &parts[..number] {
                 let pairs =
@@ -144,8 +144,14 @@ impl<'a> Collected<'a> {
         }
     }
 
-    fn add(&mut self, mistake: Mistake, first: Option<Side>, second: Side, shared: Range) {
-        let finding = Finding { mistake, first, second, shared, count: 1 };
+    fn add(
+        &mut self,
+        mistake: Mistake,
+        first: Option<ReportedUse>,
+        second: ReportedUse,
+        shared: Range,
+    ) {
+        let finding = MemoryFinding { mistake, first, second, shared, count: 1 };
         if let Some(place) = self.places.get(&finding.key()) {
             self.findings[*place].count += 1;
         } else {
@@ -155,10 +161,10 @@ impl<'a> Collected<'a> {
     }
 
     /// A use for a report, with the whole range of the access that overlaps `within`.
-    fn side(&self, touch: Touch, within: Range) -> Side {
-        let part = match &self.recording.calls[touch.index].action {
-            Action::Work { parts, .. } => Some(&parts[touch.part]),
-            Action::Host(part) | Action::Unseen(part) => Some(part),
+    fn reported_use(&self, touch: Touch, within: Range) -> ReportedUse {
+        let part = match &self.recording.calls[touch.index].effect {
+            Effect::Work { parts, .. } => Some(&parts[touch.part]),
+            Effect::Host(part) | Effect::Unseen(part) => Some(part),
             _ => None,
         };
         if let Some(part) = part {
@@ -167,22 +173,22 @@ impl<'a> Collected<'a> {
             let range = accesses.map(|access| access.range).find(uses).unwrap_or(within);
             return self.named(touch.index, part, touch.usage, range);
         }
-        let name = match &self.recording.calls[touch.index].action {
-            Action::Allocate { .. } => "allocation",
+        let name = match &self.recording.calls[touch.index].effect {
+            Effect::Allocate { .. } => "allocation",
             _ => "free",
         };
-        self.named(touch.index, &Part::new(name, Vec::new()), touch.usage, within)
+        self.named(touch.index, &NamedAccesses::new(name, Vec::new()), touch.usage, within)
     }
 
-    fn named(&self, index: usize, part: &Part, usage: Usage, range: Range) -> Side {
+    fn named(&self, index: usize, part: &NamedAccesses, usage: Usage, range: Range) -> ReportedUse {
         let call = &self.recording.calls[index];
-        let stream = match call.action {
-            Action::Allocate { stream, .. } | Action::Free { stream, .. } => stream,
-            Action::Work { stream, .. } => Some(stream),
+        let stream = match call.effect {
+            Effect::Allocate { stream, .. } | Effect::Free { stream, .. } => stream,
+            Effect::Work { stream, .. } => Some(stream),
             _ => None,
         };
         let thread_name = self.recording.threads.get(call.thread as usize).cloned();
-        Side {
+        ReportedUse {
             name: part.name.to_string(),
             stream,
             thread: call.thread,

@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 
 use crate::clock::{Agent, Clock, Stamp};
 use crate::recording::{
-    Access, Action, EventId, Part, Range, Recording, StreamId, StreamKind, Usage,
+    Access, Effect, EventId, NamedAccesses, Range, Recording, StreamId, StreamKind, Usage,
 };
 use finding::{Collected, Use};
-pub use finding::{Finding, Mistake, Side};
+pub use finding::{MemoryFinding, Mistake, ReportedUse};
 use memory::{Memory, Touch};
 
 /// Assumption about the order between threads.
@@ -38,7 +38,7 @@ pub enum HostOrder {
 }
 
 /// The findings of a recording, once for each pair of names and streams.
-pub fn detect(recording: &Recording, order: HostOrder) -> Vec<Finding> {
+pub fn detect(recording: &Recording, order: HostOrder) -> Vec<MemoryFinding> {
     let mut detector = Detector {
         recording,
         order,
@@ -49,7 +49,7 @@ pub fn detect(recording: &Recording, order: HostOrder) -> Vec<Finding> {
         collected: Collected::new(recording),
     };
     for (index, call) in recording.calls.iter().enumerate() {
-        detector.step(index, call.thread, &call.action);
+        detector.step(index, call.thread, &call.effect);
     }
     detector.collected.findings()
 }
@@ -65,37 +65,37 @@ struct Detector<'a> {
 }
 
 impl Detector<'_> {
-    fn step(&mut self, index: usize, thread: u32, action: &Action) {
+    fn step(&mut self, index: usize, thread: u32, effect: &Effect) {
         let thread = match self.order {
             HostOrder::AsRecorded => 0,
             HostOrder::WithinThreads => thread,
         };
-        match action {
-            Action::Allocate { range, stream } => {
+        match effect {
+            Effect::Allocate { range, stream } => {
                 let stamp = stream.map(|stream| self.give(thread, stream).1);
                 self.memory.allocate(*range, index, stamp);
             }
-            Action::Free { start, stream } => self.free(index, thread, *start, *stream),
-            Action::Work { stream, parts } => {
+            Effect::Free { start, stream } => self.free(index, thread, *start, *stream),
+            Effect::Work { stream, parts } => {
                 let (clock, stamp) = self.give(thread, *stream);
                 self.collected.within(index, parts);
                 self.touch(index, parts, &clock, stamp);
             }
-            Action::Host(part) => {
+            Effect::Host(part) => {
                 let (clock, stamp) = self.act(thread);
                 self.touch(index, std::slice::from_ref(part), &clock, stamp);
             }
             // Without an order between threads, nothing is known about it.
-            Action::Unseen(_) if self.order == HostOrder::WithinThreads => {}
-            Action::Unseen(part) => {
+            Effect::Unseen(_) if self.order == HostOrder::WithinThreads => {}
+            Effect::Unseen(part) => {
                 let (clock, stamp) = self.act(thread);
                 self.touch(index, std::slice::from_ref(part), &clock, stamp);
             }
-            Action::Record { event, stream } => {
+            Effect::Record { event, stream } => {
                 let (clock, _) = self.give(thread, *stream);
                 self.events.insert(*event, clock);
             }
-            Action::Wait { stream, event } => {
+            Effect::Wait { stream, event } => {
                 let (mut clock, _) = self.give(thread, *stream);
                 // A wait for an event that was never recorded has no effect.
                 if let Some(event) = self.events.get(event) {
@@ -103,16 +103,16 @@ impl Detector<'_> {
                 }
                 self.streams.insert(*stream, clock);
             }
-            Action::SeeEvent(event) => {
+            Effect::SeeEvent(event) => {
                 if let Some(event) = self.events.get(event) {
                     self.threads.entry(thread).or_default().join(event);
                 }
             }
-            Action::SeeStream(stream) => {
+            Effect::SeeStream(stream) => {
                 let (clock, _) = self.give(thread, *stream);
                 self.threads.entry(thread).or_default().join(&clock);
             }
-            Action::SeeDevice(device) => {
+            Effect::SeeDevice(device) => {
                 for (index, facts) in (0..).zip(&self.recording.streams) {
                     let clock =
                         self.streams.get(&StreamId(index)).filter(|_| facts.device == *device);
@@ -174,7 +174,7 @@ impl Detector<'_> {
     }
 
     /// Checks accesses against earlier ones.
-    fn touch(&mut self, index: usize, parts: &[Part], clock: &Clock, stamp: Stamp) {
+    fn touch(&mut self, index: usize, parts: &[NamedAccesses], clock: &Clock, stamp: Stamp) {
         for (number, part) in parts.iter().enumerate() {
             for Access { range, usage } in part.accesses.iter().filter(|a| !a.range.is_empty()) {
                 let touch = Touch { index, part: number, usage: *usage, stamp };

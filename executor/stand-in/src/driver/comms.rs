@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::codes::Code;
 use super::post::Post;
-use crate::exchange::{Element, Exchange, Kind, Reduction};
+use crate::exchange::{NcclCall, NcclDataType, NcclFunction, ReduceOp};
 use crate::members::{Ending, Member, MemberCall};
-use crate::recording::{Access, Part};
+use crate::recording::{Access, NamedAccesses};
 
 /// All communicators by handle. Ended ones are kept for the report.
 #[derive(Default)]
@@ -42,35 +42,35 @@ impl Comm {
     /// The messages of a call to and from other ranks.
     pub(super) fn post(&mut self, call: &MemberCall, accesses: &[Access]) -> Result<Post, Code> {
         let invalid = Code::NCCL_INVALID_ARGUMENT;
-        let element = Element::of(call.element).ok_or(invalid)?;
-        let reduction = || call.reduction.and_then(Reduction::of).ok_or(invalid);
+        let element = NcclDataType::of(call.element).ok_or(invalid)?;
+        let reduction = || call.reduction.and_then(ReduceOp::of).ok_or(invalid);
         let peer = || call.peer.and_then(|peer| u32::try_from(peer).ok()).ok_or(invalid);
-        let kind = match call.function.as_str() {
-            "ncclAllReduce" => Kind::AllReduce(element, reduction()?),
-            "ncclReduce" => Kind::Reduce(element, reduction()?, peer()?),
-            "ncclReduceScatter" => Kind::ReduceScatter(element, reduction()?),
-            "ncclAllGather" => Kind::AllGather,
-            "ncclBroadcast" => Kind::Broadcast(peer()?),
-            "ncclSend" => Kind::Send(peer()?),
-            _ => Kind::Receive(peer()?),
+        let function = match call.function.as_str() {
+            "ncclAllReduce" => NcclFunction::AllReduce(element, reduction()?),
+            "ncclReduce" => NcclFunction::Reduce(element, reduction()?, peer()?),
+            "ncclReduceScatter" => NcclFunction::ReduceScatter(element, reduction()?),
+            "ncclAllGather" => NcclFunction::AllGather,
+            "ncclBroadcast" => NcclFunction::Broadcast(peer()?),
+            "ncclSend" => NcclFunction::Send(peer()?),
+            _ => NcclFunction::Receive(peer()?),
         };
         let rank = self.member.rank;
-        let number = match kind {
-            Kind::Send(to) => self.numbers.messages.entry((rank, to)).or_default(),
-            Kind::Receive(from) => self.numbers.messages.entry((from, rank)).or_default(),
+        let number = match function {
+            NcclFunction::Send(to) => self.numbers.messages.entry((rank, to)).or_default(),
+            NcclFunction::Receive(from) => self.numbers.messages.entry((from, rank)).or_default(),
             _ => &mut self.numbers.of_all,
         };
         *number += 1;
         let part_bytes = call.count as usize * element.bytes();
-        let exchange = Exchange { kind, part_bytes, rank, num_ranks: self.member.num_ranks };
-        Ok(Post::new(exchange, &self.member.communicator, *number, accesses))
+        let nccl_call = NcclCall { function, part_bytes, rank, num_ranks: self.member.num_ranks };
+        Ok(Post::new(nccl_call, &self.member.communicator, *number, accesses))
     }
 }
 
 /// Calls that are enqueued as one.
 pub(super) struct Start {
     pub(super) stream: usize,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<NamedAccesses>,
     pub(super) calls: Vec<MemberCall>,
     /// True where it never ends, as another rank is missing.
     pub(super) is_stuck: bool,

@@ -12,7 +12,7 @@ use super::codes::Code;
 use super::rows::{End, Rows};
 use super::state::State;
 use super::task::Task;
-use crate::recording::{Access, Action, Range, StreamId, Usage};
+use crate::recording::{Access, Effect, Range, StreamId, Usage};
 
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
@@ -64,7 +64,7 @@ exported! {
         let stream = state.stream(0)?.id;
         state.must_be_idle(stream)?;
         copy(state, "cuMemcpyHtoD", stream, host(from), device(to), row(bytes))?;
-        state.see("cuMemcpyHtoD", Action::SeeStream(stream));
+        state.see("cuMemcpyHtoD", Effect::SeeStream(stream));
         Ok(())
     }
 
@@ -72,7 +72,7 @@ exported! {
         let stream = state.stream(0)?.id;
         state.must_be_idle(stream)?;
         copy(state, "cuMemcpyDtoH", stream, device(from), host(to), row(bytes))?;
-        state.see("cuMemcpyDtoH", Action::SeeStream(stream));
+        state.see("cuMemcpyDtoH", Effect::SeeStream(stream));
         Ok(())
     }
 
@@ -208,7 +208,7 @@ fn record(state: &mut State, name: &str, stream: StreamId, from: &End, to: &End,
         *state.counts.host_waits.entry(function).or_default() += 1;
     }
     if writes_pageable {
-        state.record(Action::SeeStream(stream));
+        state.record(Effect::SeeStream(stream));
     }
 }
 

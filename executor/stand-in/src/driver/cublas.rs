@@ -17,7 +17,7 @@ use super::codes::{Code, cublas_name};
 use super::descriptors::{Attribute, Description, Preference};
 use super::state::State;
 use super::task::Task;
-use crate::product::{Element, Layout, Operands, Precision, Product, Refusal};
+use crate::product::{ComputeType, CudaDataType, MatrixLayout, Operands, Product, ProductRefusal};
 use crate::recording::{Access, Range, Usage};
 
 /// `cublasLtMatmulAlgo_t`: the problem that an algorithm was found for. NVIDIA does not document its content.
@@ -78,10 +78,10 @@ exported! {
 
     fn cublasLtMatrixLayoutCreate(state, layout: *mut usize, element: c_int, rows: u64,
         columns: u64, leading: i64) {
-        let element = Element::of(element).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
+        let element = CudaDataType::of(element).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
         let leading = u64::try_from(leading).map_err(|_| Code::CUBLAS_INVALID_VALUE)?;
         let new = state.new_handle();
-        state.descriptors.add_layout(new, Layout::new(element, rows, columns, leading));
+        state.descriptors.add_layout(new, MatrixLayout::new(element, rows, columns, leading));
         put(layout, new)
     }
 
@@ -138,7 +138,7 @@ exported! {
         state.descriptors.check_handle(handle)?;
         let layouts = [a_layout, b_layout, c_layout, d_layout];
         let product = state.descriptors.product(description, layouts)?;
-        let (alpha, beta) = (scalar(alpha, product.precision)?, scalar(beta, product.precision)?);
+        let (alpha, beta) = (scalar(alpha, product.compute_type)?, scalar(beta, product.compute_type)?);
         let operands = Operands { addresses: [a, b, c, d], alpha, beta };
         let algorithm = if algorithm.is_null() { None } else { Some(*algorithm) };
         let workspace = Range::new(workspace, workspace_bytes as u64);
@@ -192,14 +192,14 @@ unsafe fn given<'a>(value: *const u8, bytes: usize) -> Result<&'a [u8], Code> {
 /// # Safety
 ///
 /// The pointer is null or to a number of the precision's scalar type.
-unsafe fn scalar(value: *const c_void, precision: Precision) -> Result<f64, Code> {
+unsafe fn scalar(value: *const c_void, compute_type: ComputeType) -> Result<f64, Code> {
     if value.is_null() {
         return Err(Code::CUBLAS_INVALID_VALUE);
     }
     // SAFETY: it points to a number of that type.
     Ok(unsafe {
-        match precision {
-            Precision::F64 => value.cast::<f64>().read_unaligned(),
+        match compute_type {
+            ComputeType::F64 => value.cast::<f64>().read_unaligned(),
             _ => f64::from(value.cast::<f32>().read_unaligned()),
         }
     })
@@ -215,12 +215,12 @@ fn refuse(state: &mut State, what: String) {
 }
 
 /// Counts a product that is refused.
-fn checked(state: &mut State, outcome: Result<(), Refusal>) -> Outcome {
+fn checked(state: &mut State, outcome: Result<(), ProductRefusal>) -> Outcome {
     outcome.map_err(|refusal| {
         refuse(state, format!("cublasLtMatmul: {refusal}"));
         match refusal {
-            Refusal::Invalid(_) => Code::CUBLAS_INVALID_VALUE,
-            Refusal::NotSupported(_) => Code::CUBLAS_NOT_SUPPORTED,
+            ProductRefusal::Invalid(_) => Code::CUBLAS_INVALID_VALUE,
+            ProductRefusal::NotSupported(_) => Code::CUBLAS_NOT_SUPPORTED,
         }
     })
 }
@@ -231,8 +231,8 @@ fn suits(
     product: &Product,
     operands: &Operands,
     workspace: Range,
-) -> Result<(), Refusal> {
-    let invalid = |what: String| Err(Refusal::Invalid(what));
+) -> Result<(), ProductRefusal> {
+    let invalid = |what: String| Err(ProductRefusal::Invalid(what));
     if algorithm.magic != MAGIC {
         return invalid("the algorithm is not one that was found".to_owned());
     }
@@ -271,7 +271,7 @@ fn multiply(
     let workspace = if workspace.start == 0 { Range::new(0, 0) } else { workspace };
     if workspace.start % WORKSPACE_ALIGN != 0 {
         let what = format!("the workspace lies at {:#x}, unaligned", workspace.start);
-        return checked(state, Err(Refusal::Invalid(what)));
+        return checked(state, Err(ProductRefusal::Invalid(what)));
     }
     if let Some(algorithm) = &algorithm {
         checked(state, suits(algorithm, product, operands, workspace))?;

@@ -3,21 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::codes::Code;
-use crate::product::{Element, Layout, Order, Precision, Product};
+use crate::product::{ComputeType, CudaDataType, MatrixLayout, Product, StorageOrder};
 
 /// All live objects by handle.
 #[derive(Default)]
 pub(super) struct Descriptors {
     handles: BTreeSet<usize>,
     products: BTreeMap<usize, Description>,
-    layouts: BTreeMap<usize, Layout>,
+    layouts: BTreeMap<usize, MatrixLayout>,
     preferences: BTreeMap<usize, Preference>,
 }
 
 /// A product without its matrices.
 #[derive(Clone, Copy)]
 pub(super) struct Description {
-    precision: Precision,
+    compute_type: ComputeType,
     transposes_a: bool,
     transposes_b: bool,
 }
@@ -56,8 +56,8 @@ impl Attribute<'_> {
         u64::try_from(self.i64()?).map_err(|_| Code::CUBLAS_INVALID_VALUE)
     }
 
-    fn element(&self) -> Result<Element, Code> {
-        Element::of(self.i32()?).ok_or(Code::CUBLAS_NOT_SUPPORTED)
+    fn element(&self) -> Result<CudaDataType, Code> {
+        CudaDataType::of(self.i32()?).ok_or(Code::CUBLAS_NOT_SUPPORTED)
     }
 
     fn is_transposed(&self) -> Result<bool, Code> {
@@ -76,21 +76,21 @@ impl Attribute<'_> {
 
 impl Description {
     pub(super) fn new(compute: i32, scale: i32) -> Result<Self, Code> {
-        let precision = Precision::of(compute).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
-        if Element::of(scale) != Some(precision.scale()) {
+        let compute_type = ComputeType::of(compute).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
+        if CudaDataType::of(scale) != Some(compute_type.scale()) {
             return Err(Code::CUBLAS_NOT_SUPPORTED);
         }
-        Ok(Self { precision, transposes_a: false, transposes_b: false })
+        Ok(Self { compute_type, transposes_a: false, transposes_b: false })
     }
 
     /// Sets an attribute by the numbers of `cublasLtMatmulDescAttributes_t`.
     fn set(&mut self, attribute: &Attribute<'_>) -> Result<(), Code> {
         match attribute.number {
             0 => {
-                let precision = Precision::of(attribute.i32()?);
-                self.precision = precision.ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
+                let compute_type = ComputeType::of(attribute.i32()?);
+                self.compute_type = compute_type.ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
             }
-            1 if attribute.element()? == self.precision.scale() => {}
+            1 if attribute.element()? == self.compute_type.scale() => {}
             // Scalars on the host; C not transposed; all of D; no epilogue.
             2 | 5 | 6 => attribute.must_be(0)?,
             7 => attribute.must_be(1)?,
@@ -105,13 +105,13 @@ impl Description {
 }
 
 /// Sets an attribute by the numbers of `cublasLtMatrixLayoutAttribute_t`.
-fn set_layout(layout: &mut Layout, attribute: &Attribute<'_>) -> Result<(), Code> {
+fn set_layout(layout: &mut MatrixLayout, attribute: &Attribute<'_>) -> Result<(), Code> {
     match attribute.number {
         0 => layout.element = attribute.element()?,
         1 => {
             layout.order = match attribute.i32()? {
-                0 => Order::Columns,
-                1 => Order::Rows,
+                0 => StorageOrder::Columns,
+                1 => StorageOrder::Rows,
                 _ => return Err(Code::CUBLAS_NOT_SUPPORTED),
             };
         }
@@ -161,7 +161,7 @@ impl Descriptors {
         self.products.insert(handle, description);
     }
 
-    pub(super) fn add_layout(&mut self, handle: usize, layout: Layout) {
+    pub(super) fn add_layout(&mut self, handle: usize, layout: MatrixLayout) {
         self.layouts.insert(handle, layout);
     }
 
@@ -212,8 +212,8 @@ impl Descriptors {
         let description = self.products.get(&handle).ok_or(Code::CUBLAS_INVALID_VALUE)?;
         let layout = |handle| self.layouts.get(&handle).copied().ok_or(Code::CUBLAS_INVALID_VALUE);
         let [a, b, c, d] = layouts;
-        let Description { precision, transposes_a, transposes_b } = *description;
+        let Description { compute_type, transposes_a, transposes_b } = *description;
         let layouts = [layout(a)?, layout(b)?, layout(c)?, layout(d)?];
-        Ok(Product { precision, transposes_a, transposes_b, layouts })
+        Ok(Product { compute_type, transposes_a, transposes_b, layouts })
     }
 }

@@ -8,8 +8,8 @@ use super::call::{exported, put};
 use super::codes::{Code, cuda_name};
 use super::context::{CURRENT, current, is_active, release, retain};
 use super::state::State;
-use crate::launch::Limits;
-use crate::recording::Action;
+use crate::launch::DeviceLimits;
+use crate::recording::Effect;
 
 /// The first device's context handle; those of other devices follow.
 pub(super) const FIRST_CONTEXT: usize = 0x4_0000;
@@ -133,7 +133,7 @@ exported! {
     fn cuCtxSynchronize(state) {
         let device = current()?;
         state.device_must_be_idle(device)?;
-        state.see("cuCtxSynchronize", Action::SeeDevice(device));
+        state.see("cuCtxSynchronize", Effect::SeeDevice(device));
         Ok(())
     }
 
@@ -200,7 +200,7 @@ fn device_of(state: &State, context: usize) -> Result<Option<u32>, Code> {
 
 /// Attributes by the numbers of `CUdevice_attribute`; others are zero, which is "no" for most.
 fn attribute_of(state: &State, attribute: c_int) -> c_int {
-    let limits = Limits::of(state.config.architecture);
+    let limits = DeviceLimits::of(state.config.architecture);
     let architecture = state.config.architecture as c_int;
     let dims = limits.block.iter().chain(&limits.grid);
     match attribute {

@@ -10,10 +10,10 @@ use super::codes::Code;
 use super::loaded::Function;
 use super::state::State;
 use super::task::Task;
-use crate::compute::{Grid, Program};
-use crate::launch::{Launch, Limits, Refusal};
+use crate::compute::{DecodedKernel, Grid};
+use crate::launch::{DeviceLimits, LaunchConfig, LaunchRefusal};
 use crate::metadata::Lengths;
-use crate::ptx::Kernel;
+use crate::ptx::KernelAttributes;
 use crate::recording::{Access, Range, Usage};
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
@@ -38,8 +38,8 @@ exported! {
     fn cuModuleGetFunction(state, function: *mut usize, module: usize, name: *const c_char) {
         let text = state.kernels.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
         let name = CStr::from_ptr(name).to_string_lossy();
-        let kernel = Kernel::parse(text, &name).ok_or(Code::NOT_FOUND)?;
-        let program = state.config.computes.then(|| Program::decode(text, &name, &kernel, state.config.tf32).map(Arc::new));
+        let kernel = KernelAttributes::parse(text, &name).ok_or(Code::NOT_FOUND)?;
+        let program = state.config.computes.then(|| DecodedKernel::decode(text, &name, &kernel, state.config.tf32).map(Arc::new));
         let handle = state.new_handle();
         let entry = Function { name: Arc::from(name), kernel, program, allowed_bytes: None };
         state.kernels.functions.insert(handle, entry);
@@ -47,7 +47,7 @@ exported! {
     }
 
     fn cuFuncSetAttribute(state, function: usize, attribute: c_int, value: c_int) {
-        let limits = Limits::of(state.config.architecture);
+        let limits = DeviceLimits::of(state.config.architecture);
         let function = state.kernels.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?;
         if attribute == MAX_SHARED_BYTES {
             let bytes = u64::try_from(value).map_err(|_| Code::INVALID_VALUE)?;
@@ -63,7 +63,7 @@ exported! {
 
     fn cuFuncGetAttribute(state, value: *mut c_int, attribute: c_int, function: usize) {
         let function = state.kernels.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
-        let limits = Limits::of(state.config.architecture);
+        let limits = DeviceLimits::of(state.config.architecture);
         put(value, match attribute {
             0 => function.kernel.max_threads.unwrap_or(limits.threads) as c_int,
             1 => function.kernel.shared_bytes as c_int,
@@ -75,7 +75,7 @@ exported! {
     fn cuLaunchKernel(state, function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
         block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: usize,
         arguments: *const *const c_void, _extra: *const c_void) {
-        let launch = Launch {
+        let launch = LaunchConfig {
             grid: [grid_x, grid_y, grid_z],
             block: [block_x, block_y, block_z],
             shared_bytes: u64::from(shared_bytes),
@@ -93,7 +93,7 @@ exported! {
 unsafe fn start(
     state: &mut State,
     function: usize,
-    launch: Launch,
+    launch: LaunchConfig,
     stream: usize,
     arguments: *const *const c_void,
 ) -> Outcome {
@@ -101,11 +101,12 @@ unsafe fn start(
     let function = state.kernels.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
     let (name, params) = (Arc::clone(&function.name), &function.kernel.params);
     let program = function.program.clone();
-    let launch = Launch { allowed_bytes: function.allowed_bytes, ..launch };
-    let limits = Limits::of(state.config.architecture);
+    let launch = LaunchConfig { allowed_bytes: function.allowed_bytes, ..launch };
+    let limits = DeviceLimits::of(state.config.architecture);
     if let Err(refusal) = limits.check(&function.kernel, &launch) {
         *state.counts.refused.entry(format!("{name}: {refusal}")).or_default() += 1;
-        let is_skipped = state.config.skips_empty_grids && matches!(refusal, Refusal::Empty(..));
+        let is_skipped =
+            state.config.skips_empty_grids && matches!(refusal, LaunchRefusal::Empty(..));
         return if is_skipped { Ok(()) } else { Err(Code::INVALID_VALUE) };
     }
     if arguments.is_null() && !params.is_empty() {
@@ -153,7 +154,7 @@ unsafe fn start(
         return Ok(());
     };
     state.record_work(stream, &name, accesses.clone());
-    let Launch { grid: blocks, block: threads, shared_bytes, .. } = launch;
+    let LaunchConfig { grid: blocks, block: threads, shared_bytes, .. } = launch;
     let grid = Grid { blocks, threads, shared_bytes };
     let params = match &program {
         Ok(program) => collect(program, bytes),
@@ -163,7 +164,7 @@ unsafe fn start(
 }
 
 /// All parameters of a program, each at its offset.
-fn collect<'a>(program: &Program, given: impl Fn(usize, usize) -> &'a [u8]) -> Vec<u8> {
+fn collect<'a>(program: &DecodedKernel, given: impl Fn(usize, usize) -> &'a [u8]) -> Vec<u8> {
     let end = program.params().last().map_or(0, |(start, len)| start + len);
     let mut all = vec![0; end];
     for (index, (start, len)) in program.params().iter().enumerate() {

@@ -8,7 +8,7 @@ use super::context::current;
 use super::space::Origin;
 use super::state::State;
 use super::task::Task;
-use crate::recording::{Action, Range};
+use crate::recording::{Effect, Range};
 
 exported! {
     fn cuMemAlloc_v2(state, address: *mut u64, bytes: usize) {
@@ -42,7 +42,7 @@ exported! {
     fn cuMemFreeAsync(state, address: u64, stream: usize) {
         let stream = state.stream(stream)?.id;
         begins(state, address, "cuMemFreeAsync")?;
-        state.record(Action::Free { start: address, stream: Some(stream) });
+        state.record(Effect::Free { start: address, stream: Some(stream) });
         state.give(stream, Task::Free(address))
     }
 
@@ -55,10 +55,10 @@ exported! {
         if origin == Some(Origin::Device) {
             let device = current()?;
             state.device_must_be_idle(device)?;
-            state.see("cuMemFree", Action::SeeDevice(device));
+            state.see("cuMemFree", Effect::SeeDevice(device));
         }
         free(state, address, "cuMemFree")?;
-        state.record(Action::Free { start: address, stream: None });
+        state.record(Effect::Free { start: address, stream: None });
         Ok(())
     }
 
@@ -73,7 +73,7 @@ exported! {
     fn cuMemFreeHost(state, address: u64) {
         state.check_snapshots();
         free(state, address, "cuMemFreeHost")?;
-        state.record(Action::Free { start: address, stream: None });
+        state.record(Effect::Free { start: address, stream: None });
         Ok(())
     }
 
@@ -108,7 +108,7 @@ exported! {
 
 fn allocate(state: &mut State, bytes: usize, origin: Origin) -> Result<u64, Code> {
     let address = take(state, bytes, origin, current()?)?;
-    state.record(Action::Allocate { range: Range::new(address, bytes as u64), stream: None });
+    state.record(Effect::Allocate { range: Range::new(address, bytes as u64), stream: None });
     Ok(address)
 }
 
@@ -120,7 +120,7 @@ fn allocate_on(state: &mut State, bytes: usize, stream: usize) -> Result<u64, Co
     }
     let address = take(state, bytes, Origin::Stream, stream.device)?;
     let range = Range::new(address, bytes as u64);
-    state.record(Action::Allocate { range, stream: Some(stream.id) });
+    state.record(Effect::Allocate { range, stream: Some(stream.id) });
     Ok(address)
 }
 

@@ -19,7 +19,7 @@ use super::context::current;
 use super::post;
 use super::state::State;
 use crate::members::{Ending, Member, MemberCall};
-use crate::recording::{Access, Action, Part};
+use crate::recording::{Access, Effect, NamedAccesses};
 
 /// Identifier of a communicator.
 #[repr(C)]
@@ -41,7 +41,7 @@ const CONFIG_MAGIC: u32 = 0xcafe_beef;
 struct Queued {
     comm: usize,
     stream: usize,
-    part: Part,
+    part: NamedAccesses,
     call: MemberCall,
 }
 
@@ -301,7 +301,7 @@ fn enqueue(
     }
     let call =
         MemberCall { function: function.to_owned(), count: count as u64, element, peer, reduction };
-    let part = Part { name: Arc::from(function), accesses };
+    let part = NamedAccesses { name: Arc::from(function), accesses };
     let queued = Queued { comm, stream, part, call };
     let alone = GROUP.with_borrow_mut(|(depth, group)| {
         if *depth == 0 {
@@ -360,7 +360,7 @@ fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
         }
         Vec::new()
     };
-    state.record(Action::Work { stream: id, parts });
+    state.record(Effect::Work { stream: id, parts });
     state.comms.get(handle)?.member.calls.extend(calls);
     if let Some(stream) = state.streams.get_mut(&stream).filter(|_| is_stuck) {
         stream.stuck = Some(handle);

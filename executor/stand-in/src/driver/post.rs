@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use super::codes::Code;
 use super::space::Space;
-use crate::exchange::Exchange;
+use crate::exchange::NcclCall;
 use crate::recording::{Access, Range, Usage};
 
 /// A call of a rank that exchanges messages.
 pub(super) struct Post {
-    exchange: Exchange,
+    call: NcclCall,
     /// Folder of all messages of the communicator.
     folder: PathBuf,
     /// Name of the call, unique between the same ranks.
@@ -29,7 +29,7 @@ pub(super) struct Post {
 impl Post {
     /// The `number`-th call of its kind, with the memory that it reads and writes.
     pub(super) fn new(
-        exchange: Exchange,
+        call: NcclCall,
         communicator: &str,
         number: u64,
         accesses: &[Access],
@@ -37,9 +37,9 @@ impl Post {
         let range = |usage: Usage| {
             accesses.iter().find(|access| access.usage == usage).map(|access| access.range)
         };
-        let kind = if exchange.is_to_one() { "message" } else { "call" };
+        let kind = if call.is_to_one() { "message" } else { "call" };
         Self {
-            exchange,
+            call,
             folder: folder(communicator),
             name: format!("{kind}-{number}"),
             from: range(Usage::Read),
@@ -51,35 +51,35 @@ impl Post {
 
     /// The call and its state as text.
     pub(super) fn describe(&self) -> String {
-        let Exchange { kind, rank, .. } = self.exchange;
+        let NcclCall { function, rank, .. } = self.call;
         let state = if self.own.is_some() { "sent" } else { "not begun" };
-        format!("{kind:?} of rank {rank} ({}, {state})", self.name)
+        format!("{function:?} of rank {rank} ({}, {state})", self.name)
     }
 
     /// Sends and receives messages, and returns whether the call has ended.
     pub(super) fn advance(&mut self, space: &Space) -> Result<bool, Code> {
         if self.own.is_none() {
             let own = self.from.map_or_else(Vec::new, |range| space.read(range));
-            for (to, part) in self.exchange.outgoing() {
+            for (to, part) in self.call.outgoing() {
                 self.send(to, &own[part]).map_err(|_| Code::NCCL_SYSTEM_ERROR)?;
             }
             self.own = Some(own);
         }
         let missing: Vec<u32> = self
-            .exchange
+            .call
             .incoming()
             .into_iter()
             .filter(|rank| !self.received.contains_key(rank))
             .collect();
         for from in missing {
-            let path = self.path(from, self.exchange.rank);
+            let path = self.path(from, self.call.rank);
             let Ok(bytes) = std::fs::read(&path) else { return Ok(false) };
             // A message that was read is not needed any more.
             let _ = std::fs::remove_file(path);
             self.received.insert(from, bytes);
         }
         let own = self.own.as_deref().unwrap_or_default();
-        if let (Some(to), Some(result)) = (self.to, self.exchange.result(own, &self.received)) {
+        if let (Some(to), Some(result)) = (self.to, self.call.result(own, &self.received)) {
             if to.end - to.start != result.len() as u64 {
                 return Err(Code::NCCL_INVALID_ARGUMENT);
             }
@@ -89,7 +89,7 @@ impl Post {
     }
 
     fn send(&self, to: u32, bytes: &[u8]) -> std::io::Result<()> {
-        let path = self.path(self.exchange.rank, to);
+        let path = self.path(self.call.rank, to);
         let unfinished = path.with_extension("part");
         let write = || {
             std::fs::create_dir_all(&self.folder)?;

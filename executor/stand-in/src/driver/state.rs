@@ -15,9 +15,10 @@ use super::space::Space;
 use super::task::Moment;
 use super::times::Times;
 use crate::recording::{
-    Access, Action, Call, EventId, Part, Recording, StreamFacts, StreamId, StreamKind, Usage,
+    Access, Call, Effect, EventId, NamedAccesses, Recording, StreamFacts, StreamId, StreamKind,
+    Usage,
 };
-use crate::report::{Counts, DeviceFacts, Report};
+use crate::report::{Counts, DeviceFacts, ProcessReport};
 
 /// The whole state.
 pub(super) struct State {
@@ -105,23 +106,23 @@ impl State {
     }
 
     /// Records a call.
-    pub(super) fn record(&mut self, action: Action) {
-        self.times.follow(&action);
+    pub(super) fn record(&mut self, effect: Effect) {
+        self.times.follow(&effect);
         let thread = threads::current(&mut self.recording.threads);
-        self.recording.calls.push(Call { thread, action });
+        self.recording.calls.push(Call { thread, effect });
     }
 
     /// Records memory accesses of a stream.
     pub(super) fn record_work(&mut self, stream: StreamId, name: &Arc<str>, accesses: Vec<Access>) {
-        let parts = vec![Part { name: Arc::clone(name), accesses }];
-        self.record(Action::Work { stream, parts });
+        let parts = vec![NamedAccesses { name: Arc::clone(name), accesses }];
+        self.record(Effect::Work { stream, parts });
     }
 
     /// Counts and records a wait of a thread.
-    pub(super) fn see(&mut self, function: &str, action: Action) {
+    pub(super) fn see(&mut self, function: &str, effect: Effect) {
         self.check_snapshots();
         *self.counts.host_waits.entry(function.to_owned()).or_default() += 1;
-        self.record(action);
+        self.record(effect);
     }
 
     /// Counts an error of the program.
@@ -134,19 +135,19 @@ impl State {
         let space = &self.space;
         for range in self.snapshots.changed(|range| space.holds(range)) {
             let access = Access { range, usage: Usage::Write };
-            self.record(Action::Unseen(Part::new("written by the host", vec![access])));
+            self.record(Effect::Unseen(NamedAccesses::new("written by the host", vec![access])));
         }
     }
 
     /// The report on all calls until now.
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> ProcessReport {
         let devices = self.config.devices.iter().map(|index| DeviceFacts {
             index: *index,
             architecture: self.config.architecture,
             memory_bytes: self.config.memory_bytes,
         });
         let counts = Counts { calls: self.config.failures.counts(), ..self.counts.clone() };
-        Report::new(devices.collect(), counts, &self.recording, self.comms.members())
+        ProcessReport::new(devices.collect(), counts, &self.recording, self.comms.members())
     }
 
     /// Writes the report to the configured file, if there is one.

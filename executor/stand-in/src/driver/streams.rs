@@ -6,7 +6,7 @@ use super::call::{exported, put};
 use super::codes::Code;
 use super::context::current;
 use super::state::{Event, State, Stream};
-use crate::recording::{Action, EventId, StreamFacts, StreamId, StreamKind};
+use crate::recording::{Effect, EventId, StreamFacts, StreamId, StreamKind};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
@@ -37,7 +37,7 @@ exported! {
 
     fn cuStreamWaitEvent(state, stream: usize, event: usize, _flags: c_uint) {
         let (to, event) = (state.stream(stream)?, known(state, event)?);
-        state.record(Action::Wait { stream: to.id, event: event.id });
+        state.record(Effect::Wait { stream: to.id, event: event.id });
         if let (Some(comm), Some(stream)) = (event.stuck, state.streams.get_mut(&stream)) {
             stream.stuck = Some(comm);
         }
@@ -50,7 +50,7 @@ exported! {
             return Err(Code::AGAIN);
         }
         state.must_be_idle(id)?;
-        state.see("cuStreamSynchronize", Action::SeeStream(id));
+        state.see("cuStreamSynchronize", Effect::SeeStream(id));
         Ok(())
     }
 
@@ -61,7 +61,7 @@ exported! {
             return Err(Code::NOT_READY);
         }
         state.check_snapshots();
-        state.record(Action::SeeStream(id));
+        state.record(Effect::SeeStream(id));
         Ok(())
     }
 
@@ -78,7 +78,7 @@ exported! {
 
     fn cuEventRecord(state, event: usize, stream: usize) {
         let (id, stream) = (known(state, event)?.id, state.stream(stream)?);
-        state.record(Action::Record { event: id, stream: stream.id });
+        state.record(Effect::Record { event: id, stream: stream.id });
         let moment = state.queues.now(stream.id);
         if let Some(event) = state.events.get_mut(&event) {
             event.moment = Some(moment);
@@ -96,7 +96,7 @@ exported! {
             state.advance()?;
             return Err(Code::AGAIN);
         }
-        state.see("cuEventSynchronize", Action::SeeEvent(id));
+        state.see("cuEventSynchronize", Effect::SeeEvent(id));
         Ok(())
     }
 
@@ -108,7 +108,7 @@ exported! {
             return Err(Code::NOT_READY);
         }
         state.check_snapshots();
-        state.record(Action::SeeEvent(id));
+        state.record(Effect::SeeEvent(id));
         Ok(())
     }
 

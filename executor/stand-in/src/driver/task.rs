@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::post::Post;
 use super::rows::Rows;
-use crate::compute::{Fault, Grid, Program};
+use crate::compute::{DecodedKernel, Fault, Grid};
 use crate::product::{Operands, Product};
 use crate::recording::{Access, Range, StreamId};
 
@@ -15,7 +15,7 @@ pub(super) enum Task {
     /// A kernel to compute.
     Launch {
         name: Arc<str>,
-        program: Result<Arc<Program>, Fault>,
+        program: Result<Arc<DecodedKernel>, Fault>,
         grid: Grid,
         params: Vec<u8>,
         accesses: Vec<Access>,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::recording::{Action, EventId, StreamId};
+use crate::recording::{Effect, EventId, StreamId};
 
 /// Time of a task in milliseconds.
 const WORK: f64 = 0.01;
@@ -18,14 +18,14 @@ pub(super) struct Times {
 
 impl Times {
     /// Advances the times by a call.
-    pub(super) fn follow(&mut self, action: &Action) {
-        match action {
-            Action::Work { stream, .. } => *self.streams.entry(*stream).or_default() += 1,
-            Action::Record { event, stream } => {
+    pub(super) fn follow(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Work { stream, .. } => *self.streams.entry(*stream).or_default() += 1,
+            Effect::Record { event, stream } => {
                 let time = self.streams.get(stream).copied().unwrap_or_default();
                 self.events.insert(*event, time);
             }
-            Action::Wait { stream, event } => {
+            Effect::Wait { stream, event } => {
                 let comes = self.events.get(event).copied().unwrap_or_default();
                 let busy = self.streams.entry(*stream).or_default();
                 *busy = comes.max(*busy);

@@ -4,7 +4,7 @@ use crate::number::{Format, Rounding};
 
 /// The element type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum NcclDataType {
     /// An integer of this many bytes; true if it is signed.
     Integer(usize, bool),
     /// A floating-point number.
@@ -13,7 +13,7 @@ pub enum Element {
 
 /// Reduction of the ranks' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduction {
+pub enum ReduceOp {
     /// Sum.
     Sum,
     /// Product.
@@ -26,7 +26,7 @@ pub enum Reduction {
     Mean,
 }
 
-impl Element {
+impl NcclDataType {
     /// The type of a number of `ncclDataType_t`.
     pub fn of(number: i32) -> Option<Self> {
         Some(match number {
@@ -53,7 +53,7 @@ impl Element {
     }
 }
 
-impl Reduction {
+impl ReduceOp {
     /// The reduction of a number of `ncclRedOp_t`.
     pub fn of(number: i32) -> Option<Self> {
         [Self::Sum, Self::Product, Self::Max, Self::Min, Self::Mean]
@@ -63,15 +63,15 @@ impl Reduction {
 
     /// The reduction of all ranks' parts, each the bytes of equally many numbers. Results are rounded to their type
     /// after each rank, as NCCL passes them on from one rank to the next.
-    pub(super) fn reduce(self, element: Element, parts: &[Vec<u8>]) -> Vec<u8> {
+    pub(super) fn reduce(self, element: NcclDataType, parts: &[Vec<u8>]) -> Vec<u8> {
         let bytes = element.bytes();
         let mut result = parts[0].clone();
         for (at, place) in result.chunks_exact_mut(bytes).enumerate() {
             let number = |part: &Vec<u8>| word(&part[at * bytes..][..bytes]);
             let numbers = parts.iter().map(number);
             let one = match element {
-                Element::Integer(bytes, has_sign) => self.integers(numbers, bytes, has_sign),
-                Element::Float(format) => self.floats(numbers, format, parts.len()),
+                NcclDataType::Integer(bytes, has_sign) => self.integers(numbers, bytes, has_sign),
+                NcclDataType::Float(format) => self.floats(numbers, format, parts.len()),
             };
             place.copy_from_slice(&one.to_le_bytes()[..bytes]);
         }

@@ -14,13 +14,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub use element::{Element, Reduction};
+pub use element::{NcclDataType, ReduceOp};
 
-/// A call of a rank.
+/// A call of NCCL by a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct NcclCall {
     /// The function.
-    pub kind: Kind,
+    pub function: NcclFunction,
     /// Bytes of a part: of each rank's input or output, whichever is less.
     pub part_bytes: usize,
     /// The rank.
@@ -31,13 +31,13 @@ pub struct Exchange {
 
 /// The function of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NcclFunction {
     /// All ranks get the reduction of all inputs.
-    AllReduce(Element, Reduction),
+    AllReduce(NcclDataType, ReduceOp),
     /// One rank gets the reduction of all inputs.
-    Reduce(Element, Reduction, u32),
+    Reduce(NcclDataType, ReduceOp, u32),
     /// Each rank gets its part of the reduction of all inputs.
-    ReduceScatter(Element, Reduction),
+    ReduceScatter(NcclDataType, ReduceOp),
     /// All ranks get all inputs, one after the other.
     AllGather,
     /// All ranks get the input of one rank.
@@ -48,32 +48,40 @@ pub enum Kind {
     Receive(u32),
 }
 
-impl Exchange {
+impl NcclCall {
     /// The receivers of messages, and the bytes of this rank's input for each.
     pub fn outgoing(&self) -> Vec<(u32, Range<usize>)> {
         let all = 0..self.part_bytes;
         let others = (0..self.num_ranks).filter(|rank| *rank != self.rank);
-        match self.kind {
-            Kind::AllReduce(..) | Kind::AllGather => others.map(|to| (to, all.clone())).collect(),
-            Kind::Reduce(_, _, root) if root != self.rank => vec![(root, all)],
-            Kind::Broadcast(root) if root == self.rank => {
+        match self.function {
+            NcclFunction::AllReduce(..) | NcclFunction::AllGather => {
                 others.map(|to| (to, all.clone())).collect()
             }
-            Kind::ReduceScatter(..) => others.map(|to| (to, self.part(to))).collect(),
-            Kind::Send(to) => vec![(to, all)],
-            Kind::Reduce(..) | Kind::Broadcast(_) | Kind::Receive(_) => Vec::new(),
+            NcclFunction::Reduce(_, _, root) if root != self.rank => vec![(root, all)],
+            NcclFunction::Broadcast(root) if root == self.rank => {
+                others.map(|to| (to, all.clone())).collect()
+            }
+            NcclFunction::ReduceScatter(..) => others.map(|to| (to, self.part(to))).collect(),
+            NcclFunction::Send(to) => vec![(to, all)],
+            NcclFunction::Reduce(..) | NcclFunction::Broadcast(_) | NcclFunction::Receive(_) => {
+                Vec::new()
+            }
         }
     }
 
     /// The senders of messages to this rank.
     pub fn incoming(&self) -> Vec<u32> {
         let others = (0..self.num_ranks).filter(|rank| *rank != self.rank);
-        match self.kind {
-            Kind::AllReduce(..) | Kind::AllGather | Kind::ReduceScatter(..) => others.collect(),
-            Kind::Reduce(_, _, root) if root == self.rank => others.collect(),
-            Kind::Broadcast(root) if root != self.rank => vec![root],
-            Kind::Receive(from) => vec![from],
-            Kind::Reduce(..) | Kind::Broadcast(_) | Kind::Send(_) => Vec::new(),
+        match self.function {
+            NcclFunction::AllReduce(..)
+            | NcclFunction::AllGather
+            | NcclFunction::ReduceScatter(..) => others.collect(),
+            NcclFunction::Reduce(_, _, root) if root == self.rank => others.collect(),
+            NcclFunction::Broadcast(root) if root != self.rank => vec![root],
+            NcclFunction::Receive(from) => vec![from],
+            NcclFunction::Reduce(..) | NcclFunction::Broadcast(_) | NcclFunction::Send(_) => {
+                Vec::new()
+            }
         }
     }
 
@@ -87,26 +95,28 @@ impl Exchange {
             (0..self.num_ranks).map(part).collect()
         };
         let all = 0..self.part_bytes;
-        match self.kind {
-            Kind::AllReduce(element, reduction) => {
+        match self.function {
+            NcclFunction::AllReduce(element, reduction) => {
                 Some(reduction.reduce(element, &parts(all, own)))
             }
-            Kind::Reduce(element, reduction, root) => {
+            NcclFunction::Reduce(element, reduction, root) => {
                 (root == self.rank).then(|| reduction.reduce(element, &parts(all, own)))
             }
-            Kind::ReduceScatter(element, reduction) => {
+            NcclFunction::ReduceScatter(element, reduction) => {
                 Some(reduction.reduce(element, &parts(self.part(self.rank), own)))
             }
-            Kind::AllGather => Some(parts(all, own).concat()),
-            Kind::Broadcast(root) if root == self.rank => Some(own[all].to_vec()),
-            Kind::Broadcast(from) | Kind::Receive(from) => received.get(&from).cloned(),
-            Kind::Send(_) => None,
+            NcclFunction::AllGather => Some(parts(all, own).concat()),
+            NcclFunction::Broadcast(root) if root == self.rank => Some(own[all].to_vec()),
+            NcclFunction::Broadcast(from) | NcclFunction::Receive(from) => {
+                received.get(&from).cloned()
+            }
+            NcclFunction::Send(_) => None,
         }
     }
 
     /// Returns whether it pairs with the call of one other rank, not with those of all.
     pub fn is_to_one(&self) -> bool {
-        matches!(self.kind, Kind::Send(_) | Kind::Receive(_))
+        matches!(self.function, NcclFunction::Send(_) | NcclFunction::Receive(_))
     }
 
     /// The bytes of a rank's part.

@@ -1,10 +1,10 @@
-//! Element types and precisions of matrix products.
+//! Element types and compute types of matrix products.
 
 use crate::number::{Format, Rounding};
 
 /// Element type of a matrix, as far as products support it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum CudaDataType {
     /// `CUDA_R_32F`.
     F32,
     /// `CUDA_R_64F`.
@@ -17,7 +17,7 @@ pub enum Element {
 
 /// Compute type of a product, which gives the type of its scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
+pub enum ComputeType {
     /// `CUBLAS_COMPUTE_32F` and its pedantic variant.
     F32,
     /// `CUBLAS_COMPUTE_32F_FAST_TF32`.
@@ -30,7 +30,7 @@ pub enum Precision {
     F64,
 }
 
-impl Element {
+impl CudaDataType {
     /// The type of a number of `cudaDataType_t`.
     pub fn of(number: i32) -> Option<Self> {
         match number {
@@ -58,8 +58,8 @@ impl Element {
     }
 }
 
-impl Precision {
-    /// The precision of a number of `cublasComputeType_t`.
+impl ComputeType {
+    /// The type of a number of `cublasComputeType_t`.
     pub fn of(number: i32) -> Option<Self> {
         match number {
             68 | 69 => Some(Self::F32),
@@ -72,31 +72,31 @@ impl Precision {
     }
 
     /// The type of `alpha` and `beta`.
-    pub fn scale(self) -> Element {
+    pub fn scale(self) -> CudaDataType {
         match self {
-            Self::F64 => Element::F64,
-            _ => Element::F32,
+            Self::F64 => CudaDataType::F64,
+            _ => CudaDataType::F32,
         }
     }
 
     /// Returns whether products of A, B, C and D of these types are supported.
-    pub(super) fn accepts(self, [a, b, c, d]: [Element; 4]) -> bool {
+    pub(super) fn accepts(self, [a, b, c, d]: [CudaDataType; 4]) -> bool {
         let fits = match self {
             Self::F32 => match a {
-                Element::F32 => c == Element::F32,
-                Element::F16 => [Element::F16, Element::F32].contains(&c),
-                Element::Bf16 => [Element::Bf16, Element::F32].contains(&c),
-                Element::F64 => false,
+                CudaDataType::F32 => c == CudaDataType::F32,
+                CudaDataType::F16 => [CudaDataType::F16, CudaDataType::F32].contains(&c),
+                CudaDataType::Bf16 => [CudaDataType::Bf16, CudaDataType::F32].contains(&c),
+                CudaDataType::F64 => false,
             },
             Self::FastTf32 | Self::FastF16 | Self::FastBf16 => {
-                a == Element::F32 && c == Element::F32
+                a == CudaDataType::F32 && c == CudaDataType::F32
             }
-            Self::F64 => a == Element::F64 && c == Element::F64,
+            Self::F64 => a == CudaDataType::F64 && c == CudaDataType::F64,
         };
         fits && a == b && c == d
     }
 
-    /// An element of A or B, rounded to the precision's input type.
+    /// An element of A or B, rounded to the type of the inputs.
     pub(super) fn round_operand(self, value: f64) -> f64 {
         match self {
             Self::F32 | Self::F64 => value,

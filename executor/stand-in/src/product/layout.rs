@@ -1,11 +1,11 @@
 //! Layouts of matrices in memory.
 
-use super::element::Element;
+use super::element::CudaDataType;
 use crate::recording::Range;
 
 /// Storage order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum StorageOrder {
     /// `CUBLASLT_ORDER_COL`: column-major.
     Columns,
     /// `CUBLASLT_ORDER_ROW`: row-major.
@@ -14,9 +14,9 @@ pub enum Order {
 
 /// A batch of matrices in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct MatrixLayout {
     /// The type of the elements.
-    pub element: Element,
+    pub element: CudaDataType,
     /// Number of rows.
     pub rows: u64,
     /// Number of columns.
@@ -24,24 +24,24 @@ pub struct Layout {
     /// Distance of columns, or of rows if row-major, in elements.
     pub leading: u64,
     /// Storage order.
-    pub order: Order,
+    pub order: StorageOrder,
     /// Number of matrices.
     pub batch: u64,
     /// Distance of matrices, in elements.
     pub stride: i64,
 }
 
-impl Layout {
+impl MatrixLayout {
     /// One matrix, column-major.
-    pub fn new(element: Element, rows: u64, columns: u64, leading: u64) -> Self {
-        Self { element, rows, columns, leading, order: Order::Columns, batch: 1, stride: 0 }
+    pub fn new(element: CudaDataType, rows: u64, columns: u64, leading: u64) -> Self {
+        Self { element, rows, columns, leading, order: StorageOrder::Columns, batch: 1, stride: 0 }
     }
 
     /// Length and number of contiguous runs.
     fn runs(&self) -> (u64, u64) {
         match self.order {
-            Order::Columns => (self.rows, self.columns),
-            Order::Rows => (self.columns, self.rows),
+            StorageOrder::Columns => (self.rows, self.columns),
+            StorageOrder::Rows => (self.columns, self.rows),
         }
     }
 
@@ -68,8 +68,8 @@ impl Layout {
     /// The address of an element of a matrix.
     pub(super) fn address(&self, start: u64, matrix: u64, row: u64, column: u64) -> u64 {
         let place = match self.order {
-            Order::Columns => row + column * self.leading,
-            Order::Rows => column + row * self.leading,
+            StorageOrder::Columns => row + column * self.leading,
+            StorageOrder::Rows => column + row * self.leading,
         };
         let offset = self.stride * matrix.cast_signed() + place.cast_signed();
         start.wrapping_add_signed(offset * self.element.bytes().cast_signed() as i64)

@@ -12,8 +12,8 @@ mod tests;
 
 use std::fmt;
 
-pub use element::{Element, Precision};
-pub use layout::{Layout, Order};
+pub use element::{ComputeType, CudaDataType};
+pub use layout::{MatrixLayout, StorageOrder};
 
 use crate::number::{Format, Rounding};
 use crate::recording::{Access, Range, Usage};
@@ -22,13 +22,13 @@ use crate::recording::{Access, Range, Usage};
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
     /// Compute type.
-    pub precision: Precision,
+    pub compute_type: ComputeType,
     /// True where A is transposed.
     pub transposes_a: bool,
     /// True where B is transposed.
     pub transposes_b: bool,
     /// The layouts of A, B, C and D.
-    pub layouts: [Layout; 4],
+    pub layouts: [MatrixLayout; 4],
 }
 
 /// Addresses of the matrices, and scalars.
@@ -44,14 +44,14 @@ pub struct Operands {
 
 /// Reason why a product is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ProductRefusal {
     /// The arguments contradict each other.
     Invalid(String),
     /// The product is not supported.
     NotSupported(String),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ProductRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(what) | Self::NotSupported(what) => f.write_str(what),
@@ -75,42 +75,42 @@ impl Product {
     /// # Errors
     ///
     /// The first reason.
-    pub fn check(&self) -> Result<(), Refusal> {
+    pub fn check(&self) -> Result<(), ProductRefusal> {
         let [a, b, c, d] = &self.layouts;
         let elements = [a.element, b.element, c.element, d.element];
-        if !self.precision.accepts(elements) {
-            let what = format!("no {:?} of {elements:?}", self.precision);
-            return Err(Refusal::NotSupported(what));
+        if !self.compute_type.accepts(elements) {
+            let what = format!("no {:?} of {elements:?}", self.compute_type);
+            return Err(ProductRefusal::NotSupported(what));
         }
         let [rows, columns, inner] = self.dims();
         let (inner_of_b, _) = swapped((b.rows, b.columns), self.transposes_b);
         if inner != inner_of_b {
             let what = format!("A has {inner} numbers to sum over, B has {inner_of_b}");
-            return Err(Refusal::Invalid(what));
+            return Err(ProductRefusal::Invalid(what));
         }
         for (name, layout) in NAMES.iter().zip(&self.layouts) {
             if layout.rows == 0 || layout.columns == 0 {
-                return Err(Refusal::Invalid(format!("{name} is empty")));
+                return Err(ProductRefusal::Invalid(format!("{name} is empty")));
             }
             if layout.leading < layout.least_leading() {
                 let (leading, least) = (layout.leading, layout.least_leading());
                 let what = format!("{name} has a leading dimension of {leading}, below {least}");
-                return Err(Refusal::Invalid(what));
+                return Err(ProductRefusal::Invalid(what));
             }
             if layout.batch != d.batch {
                 let what = format!("{name} has a batch of {}, D of {}", layout.batch, d.batch);
-                return Err(Refusal::Invalid(what));
+                return Err(ProductRefusal::Invalid(what));
             }
         }
         for (name, layout) in [("C", c), ("D", d)] {
             if (layout.rows, layout.columns) != (rows, columns) {
                 let (own, its) = (layout.rows, layout.columns);
                 let what = format!("{name} is {own} x {its}, the product {rows} x {columns}");
-                return Err(Refusal::Invalid(what));
+                return Err(ProductRefusal::Invalid(what));
             }
         }
         if d.batch > 1 && d.stride.unsigned_abs() < d.span() {
-            return Err(Refusal::Invalid("matrices of the batch of D overlap".to_owned()));
+            return Err(ProductRefusal::Invalid("matrices of the batch of D overlap".to_owned()));
         }
         Ok(())
     }
@@ -135,14 +135,14 @@ impl Product {
     /// # Errors
     ///
     /// The first reason.
-    pub fn check_operands(&self, operands: &Operands) -> Result<(), Refusal> {
+    pub fn check_operands(&self, operands: &Operands) -> Result<(), ProductRefusal> {
         let [a, b, c, d] = operands.addresses;
         let reads_c = operands.beta != 0.0;
         for (index, address) in operands.addresses.iter().enumerate() {
             let bytes = self.layouts[index].element.bytes() as u64;
             if (index != 2 || reads_c) && (*address == 0 || address % bytes != 0) {
                 let what = format!("{} lies at {address:#x}, unaligned", NAMES[index]);
-                return Err(Refusal::Invalid(what));
+                return Err(ProductRefusal::Invalid(what));
             }
         }
         let range =
@@ -151,7 +151,7 @@ impl Product {
         {
             let is_in_place = index == 2 && address == d && self.layouts[2] == self.layouts[3];
             if !is_in_place && range(index).overlap(range(3)).is_some() {
-                return Err(Refusal::Invalid(format!("{} overlaps with D", NAMES[index])));
+                return Err(ProductRefusal::Invalid(format!("{} overlaps with D", NAMES[index])));
             }
         }
         Ok(())
@@ -166,19 +166,21 @@ impl Product {
     ) {
         let [rows, columns, inner] = self.dims();
         let [a, b, c, d] = &self.layouts;
-        let load = |index: usize, layout: &Layout, at: (u64, u64, u64), is_transposed: bool| {
-            let (row, column) = swapped((at.1, at.2), is_transposed);
-            let address = layout.address(operands.addresses[index], at.0, row, column);
-            layout.element.format().read(read(address, layout.element.bytes()))
-        };
-        for matrix in 0..d.batch {
-            let rounded = |value| self.precision.round_operand(value);
-            let take = |index, layout: &Layout, (m, n): (u64, u64), is_transposed| -> Vec<f64> {
-                let places = (0..n).flat_map(|j| (0..m).map(move |i| (i, j)));
-                places
-                    .map(|(i, j)| rounded(load(index, layout, (matrix, i, j), is_transposed)))
-                    .collect()
+        let load =
+            |index: usize, layout: &MatrixLayout, at: (u64, u64, u64), is_transposed: bool| {
+                let (row, column) = swapped((at.1, at.2), is_transposed);
+                let address = layout.address(operands.addresses[index], at.0, row, column);
+                layout.element.format().read(read(address, layout.element.bytes()))
             };
+        for matrix in 0..d.batch {
+            let rounded = |value| self.compute_type.round_operand(value);
+            let take =
+                |index, layout: &MatrixLayout, (m, n): (u64, u64), is_transposed| -> Vec<f64> {
+                    let places = (0..n).flat_map(|j| (0..m).map(move |i| (i, j)));
+                    places
+                        .map(|(i, j)| rounded(load(index, layout, (matrix, i, j), is_transposed)))
+                        .collect()
+                };
             // The summed elements are contiguous in each.
             let left = take(0, a, (inner, rows), !self.transposes_a);
             let right = take(1, b, (inner, columns), self.transposes_b);
@@ -190,7 +192,7 @@ impl Product {
                         start..start + inner as usize
                     };
                     let pairs = left[lane(&left, row)].iter().zip(&right[lane(&right, column)]);
-                    let sum = self.precision.sum(pairs.map(|(x, y)| (*x, *y)));
+                    let sum = self.compute_type.sum(pairs.map(|(x, y)| (*x, *y)));
                     let mut result = operands.alpha * sum;
                     if operands.beta != 0.0 {
                         result += operands.beta * load(2, c, (matrix, row, column), false);
@@ -206,8 +208,8 @@ impl Product {
     /// The bits of a result, rounded to the precision of the sum first.
     fn store(&self, result: f64) -> u64 {
         let format = self.layouts[3].element.format();
-        let result = match self.precision {
-            Precision::F64 => result,
+        let result = match self.compute_type {
+            ComputeType::F64 => result,
             _ => Format::F32.round(result, Rounding::NearestEven),
         };
         format.write(result, Rounding::NearestEven)

@@ -1,19 +1,26 @@
 use std::cell::RefCell;
 
-use super::{Element, Layout, Operands, Order, Precision, Product, Refusal};
+use super::{
+    ComputeType, CudaDataType, MatrixLayout, Operands, Product, ProductRefusal, StorageOrder,
+};
 use crate::number::Rounding;
 use crate::recording::{Access, Range, Usage};
 
-const F32: Element = Element::F32;
+const F32: CudaDataType = CudaDataType::F32;
 
 /// `D = A B` of 2 x 3 and 3 x 2 matrices, dense and column-major.
-fn product(element: Element) -> Product {
-    let square = Layout::new(element, 2, 2, 2);
+fn product(element: CudaDataType) -> Product {
+    let square = MatrixLayout::new(element, 2, 2, 2);
     Product {
-        precision: Precision::F32,
+        compute_type: ComputeType::F32,
         transposes_a: false,
         transposes_b: false,
-        layouts: [Layout::new(element, 2, 3, 2), Layout::new(element, 3, 2, 3), square, square],
+        layouts: [
+            MatrixLayout::new(element, 2, 3, 2),
+            MatrixLayout::new(element, 3, 2, 3),
+            square,
+            square,
+        ],
     }
 }
 
@@ -62,7 +69,7 @@ fn check(product: &Product, operands: &Operands, expected: &[f64]) {
 #[test]
 fn products_are_what_they_are_on_paper() {
     check(&product(F32), &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
-    check(&product(Element::Bf16), &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
+    check(&product(CudaDataType::Bf16), &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
     let scaled = Operands { alpha: 2.0, beta: 10.0, ..OPERANDS };
     check(&product(F32), &scaled, &[54.0, 76.0, 128.0, 168.0]);
 }
@@ -72,12 +79,12 @@ fn products_are_what_they_are_on_paper() {
 fn matrices_may_lie_by_rows_or_be_transposed() {
     let mut rows = product(F32);
     for (layout, leading) in rows.layouts.iter_mut().zip([3, 2, 2, 2]) {
-        (layout.order, layout.leading) = (Order::Rows, leading);
+        (layout.order, layout.leading) = (StorageOrder::Rows, leading);
     }
     check(&rows, &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
     let mut transposed = product(F32);
-    transposed.layouts[0] = Layout::new(F32, 3, 2, 3);
-    transposed.layouts[1] = Layout::new(F32, 2, 3, 2);
+    transposed.layouts[0] = MatrixLayout::new(F32, 3, 2, 3);
+    transposed.layouts[1] = MatrixLayout::new(F32, 2, 3, 2);
     (transposed.transposes_a, transposed.transposes_b) = (true, true);
     // A^T = [1 2 3; 4 5 6], B^T = [1 2; 3 4; 5 6].
     check(&transposed, &OPERANDS, &[22.0, 49.0, 28.0, 64.0]);
@@ -128,11 +135,11 @@ fn products_that_there_are_not_are_refused() {
         |p| p.layouts.iter_mut().for_each(|layout| layout.batch = 2),
         "matrices of the batch of D overlap",
     );
-    refuse(|p| p.layouts[2].element = Element::Bf16, "no F32 of [F32, F32, Bf16, F32]");
+    refuse(|p| p.layouts[2].element = CudaDataType::Bf16, "no F32 of [F32, F32, Bf16, F32]");
     let overlap = Operands { addresses: [0x100, 0x200, 0x300, 0x104], ..OPERANDS };
-    let expected = Refusal::Invalid("A overlaps with D".to_owned());
+    let expected = ProductRefusal::Invalid("A overlaps with D".to_owned());
     assert_eq!(product(F32).check_operands(&overlap), Err(expected));
     let unaligned = Operands { addresses: [0x102, 0x200, 0x300, 0x400], ..OPERANDS };
-    let expected = Refusal::Invalid("A lies at 0x102, unaligned".to_owned());
+    let expected = ProductRefusal::Invalid("A lies at 0x102, unaligned".to_owned());
     assert_eq!(product(F32).check_operands(&unaligned), Err(expected));
 }

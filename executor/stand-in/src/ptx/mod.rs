@@ -15,7 +15,7 @@ pub(crate) use text::{Body, Instruction, Item};
 
 /// Properties of a kernel for checks of its launches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kernel {
+pub struct KernelAttributes {
     /// Parameters in the order of the arguments.
     pub params: Vec<Param>,
     /// Most threads of a block, if the text gives a limit.
@@ -24,8 +24,8 @@ pub struct Kernel {
     pub shared_bytes: u64,
 }
 
-impl Kernel {
-    /// The kernel of a name in a module; none if the module has no such kernel.
+impl KernelAttributes {
+    /// Attributes of the kernel of a name in a module; none if the module has no such kernel.
     pub fn parse(module: &str, name: &str) -> Option<Self> {
         let (_, params, head, body) = cut(module, name)?;
         let mut kernel = Self {

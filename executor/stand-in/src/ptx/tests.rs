@@ -1,4 +1,4 @@
-use super::{Kernel, Param};
+use super::{KernelAttributes, Param};
 
 /// The output of NVRTC 12.9 for a sum of two arrays, in vectors of eight 16-bit numbers.
 const BINOP: &str = "
@@ -50,7 +50,7 @@ fn check(body: &str, expected: &str) {
         ".entry k(\n.param .u64 k_param_0,\n.param .u64 k_param_1\n)\n{{\n\
          ld.param.u64 %rd1, [k_param_0];\nld.param.u64 %rd2, [k_param_1];\n{body}\n}}\n"
     );
-    let kernel = Kernel::parse(&module, "k").expect("it is there");
+    let kernel = KernelAttributes::parse(&module, "k").expect("it is there");
     let letters = |param: &Param| match (param.reads, param.writes) {
         (true, true) => "rw",
         (true, false) => "r",
@@ -63,7 +63,7 @@ fn check(body: &str, expected: &str) {
 
 #[test]
 fn what_a_kernel_reads_and_writes_is_found() {
-    let kernel = Kernel::parse(BINOP, "binop").expect("it is there");
+    let kernel = KernelAttributes::parse(BINOP, "binop").expect("it is there");
     assert_eq!(
         kernel.params,
         [
@@ -74,7 +74,7 @@ fn what_a_kernel_reads_and_writes_is_found() {
         ]
     );
     assert_eq!((kernel.max_threads, kernel.shared_bytes), (Some(256), 64));
-    assert_eq!(Kernel::parse(BINOP, "other"), None);
+    assert_eq!(KernelAttributes::parse(BINOP, "other"), None);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn what_takes_two_instructions_is_seen_as_one() {
              st.global.v4.f32 [%rd3], {{%f1, %f2, %f3, %f4}};\n\
              st.global.v4.f32 [%rd3+16], {{%f1, %f2, %f3, %f4}};\n}}\n"
         );
-        Kernel::parse(&module, "k").expect("it is there").params[0].width
+        KernelAttributes::parse(&module, "k").expect("it is there").params[0].width
     };
     assert_eq!([widths(32), widths(16), widths(64)], [32, 16, 16]);
 }

@@ -8,7 +8,7 @@ use super::memory::{change, space};
 use super::unknown::{Result, Unknown};
 use super::words::Type;
 use super::{Decoder, Text};
-use crate::compute::fragment::{Fragment, Multiply, Order, Role};
+use crate::compute::fragment::{Fragment, FragmentOrder, Multiply, Role};
 use crate::compute::program::{Operation, Register, Shuffle, Together, Vote};
 use crate::number::Format;
 
@@ -301,7 +301,7 @@ fn own(role: Role, dims: [usize; 3], element: Format, is_by_rows: bool) -> Resul
         (Role::A | Role::B, Format::F16) => 16,
         _ => rows * columns / 32,
     };
-    Ok(Fragment { rows, columns, element, per_lane, order: Order::Own, is_by_rows })
+    Ok(Fragment { rows, columns, element, per_lane, order: FragmentOrder::Own, is_by_rows })
 }
 
 /// A fragment of `mma`.
@@ -317,6 +317,6 @@ fn documented(role: Role, dims: [usize; 3], element: Format) -> Result<Fragment>
     }
     let (rows, columns) = shape(role, dims);
     let per_lane = rows * columns / 32;
-    let order = Order::Documented(role);
+    let order = FragmentOrder::Documented(role);
     Ok(Fragment { rows, columns, element, per_lane, order, is_by_rows: true })
 }

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use super::fault::Fault;
 use super::function::{Function, one};
-use super::program::{Decoded, Operation, Program, Register, Tf32};
-use crate::ptx::{Body, Instruction, Item, Kernel, body};
+use super::program::{Decoded, DecodedKernel, Operation, Register, Tf32};
+use crate::ptx::{Body, Instruction, Item, KernelAttributes, body};
 use names::Names;
 use unknown::{Result, Unknown};
 use words::Words;
@@ -40,7 +40,7 @@ struct Decoder<'a> {
     tf32: Tf32,
 }
 
-impl Program {
+impl DecodedKernel {
     /// Decodes a kernel of a module.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Program {
     pub fn decode(
         module: &str,
         name: &str,
-        kernel: &Kernel,
+        kernel: &KernelAttributes,
         tf32: Tf32,
     ) -> std::result::Result<Self, Fault> {
         let not_there = || Fault::Unknown(format!(".entry {name}"));
@@ -236,7 +236,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Resolves branch targets and assembles the program.
-    fn finish(mut self, kernel: &Kernel) -> std::result::Result<Program, Fault> {
+    fn finish(mut self, kernel: &KernelAttributes) -> std::result::Result<DecodedKernel, Fault> {
         // A thread that reaches the end of the kernel exits.
         self.guard = None;
         self.text = "the end of the kernel";
@@ -247,7 +247,7 @@ impl<'a> Decoder<'a> {
             self.instructions[*place].operation = Operation::Branch(target);
         }
         let params = kernel.places();
-        Ok(Program {
+        Ok(DecodedKernel {
             instructions: self.instructions,
             num_registers: self.names.num_registers(),
             constants: self.names.constants(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::literal::number;
 use super::unknown::{Result, Unknown};
 use crate::compute::program::{Register, Special};
-use crate::ptx::{Kernel, type_bytes};
+use crate::ptx::{KernelAttributes, type_bytes};
 
 /// Registers and variables by name.
 pub(super) struct Names<'a> {
@@ -30,7 +30,7 @@ enum VariableAddress {
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(kernel: &'a str, facts: &Kernel) -> Self {
+    pub(super) fn new(kernel: &'a str, facts: &KernelAttributes) -> Self {
         let addresses = facts.places().into_iter().enumerate().map(|(index, (start, _))| {
             (format!("{kernel}_param_{index}"), VariableAddress::At(start as u64))
         });

@@ -1,7 +1,7 @@
 //! Small kernels and a buffer of global memory.
 
-use crate::compute::{Fault, Global, Grid, Program, Tf32, run};
-use crate::ptx::Kernel;
+use crate::compute::{DecodedKernel, Fault, Global, Grid, Tf32, run};
+use crate::ptx::KernelAttributes;
 use crate::recording::Usage;
 
 /// Address of the only buffer.
@@ -37,10 +37,10 @@ fn module(body: &str) -> String {
     )
 }
 
-pub(super) fn decode(body: &str) -> Result<Program, Fault> {
+pub(super) fn decode(body: &str) -> Result<DecodedKernel, Fault> {
     let module = module(body);
-    let kernel = Kernel::parse(&module, "k").expect("it is there");
-    Program::decode(&module, "k", &kernel, Tf32::Rounded)
+    let kernel = KernelAttributes::parse(&module, "k").expect("it is there");
+    DecodedKernel::decode(&module, "k", &kernel, Tf32::Rounded)
 }
 
 /// Executes a body in blocks of threads.

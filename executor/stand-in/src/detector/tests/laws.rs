@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::{Finding, HostOrder, detect};
+use super::super::{HostOrder, MemoryFinding, detect};
 use super::script::recording;
-use crate::recording::{Access, Action, Recording, StreamId};
+use crate::recording::{Access, Effect, Recording, StreamId};
 
 const STREAMS: usize = 3;
 const BUFFERS: [&str; 4] = ["A", "B", "B/1", "B/2"];
@@ -41,7 +41,7 @@ fn parse(lines: &[String]) -> Recording {
 }
 
 fn keys(lines: &[String], order: HostOrder) -> BTreeSet<String> {
-    let key = |finding: &Finding| format!("{:?}", finding.key());
+    let key = |finding: &MemoryFinding| format!("{:?}", finding.key());
     detect(&parse(lines), order).iter().map(key).collect()
 }
 
@@ -58,33 +58,33 @@ fn has_race(recording: &Recording) -> bool {
     let mut uses: Vec<(usize, Access)> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
         let (host, done) = (2 * index, 2 * index + 1);
-        let stream = match &call.action {
-            Action::Work { stream, .. }
-            | Action::Record { stream, .. }
-            | Action::Wait { stream, .. } => Some(*stream),
+        let stream = match &call.effect {
+            Effect::Work { stream, .. }
+            | Effect::Record { stream, .. }
+            | Effect::Wait { stream, .. } => Some(*stream),
             _ => None,
         };
         let before = index.checked_sub(1).map(|before| 2 * before);
-        let seen = match &call.action {
-            Action::SeeEvent(event) => recorded.get(event).copied(),
-            Action::SeeStream(StreamId(stream)) => last_of_stream[*stream as usize],
+        let seen = match &call.effect {
+            Effect::SeeEvent(event) => recorded.get(event).copied(),
+            Effect::SeeStream(StreamId(stream)) => last_of_stream[*stream as usize],
             _ => None,
         };
         after(&mut reached, host, before.into_iter().chain(seen));
         if let Some(StreamId(stream)) = stream {
-            let waited = match &call.action {
-                Action::Wait { event, .. } => recorded.get(event).copied(),
+            let waited = match &call.effect {
+                Effect::Wait { event, .. } => recorded.get(event).copied(),
                 _ => None,
             };
             let last = last_of_stream[stream as usize].replace(done);
             after(&mut reached, done, [host].into_iter().chain(last).chain(waited));
         }
-        if let Action::Record { event, .. } = &call.action {
+        if let Effect::Record { event, .. } = &call.effect {
             recorded.insert(*event, done);
         }
-        let (node, parts) = match &call.action {
-            Action::Work { parts, .. } => (done, parts.clone()),
-            Action::Host(part) => (host, vec![part.clone()]),
+        let (node, parts) = match &call.effect {
+            Effect::Work { parts, .. } => (done, parts.clone()),
+            Effect::Host(part) => (host, vec![part.clone()]),
             _ => continue,
         };
         for access in parts.into_iter().flat_map(|part| part.accesses) {

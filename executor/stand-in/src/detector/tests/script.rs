@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Finding, HostOrder, detect};
+use super::super::{HostOrder, MemoryFinding, detect};
 use crate::recording::{
-    Access, Action, Call, EventId, Part, Range, Recording, StreamFacts, StreamId, StreamKind, Usage,
+    Access, Call, Effect, EventId, NamedAccesses, Range, Recording, StreamFacts, StreamId,
+    StreamKind, Usage,
 };
 
 /// Bytes of a buffer.
@@ -52,8 +53,8 @@ pub(super) fn check_with(text: &str, order: HostOrder, expected: &str) {
     assert_eq!(found, expected, "{text}");
 }
 
-fn line(finding: &Finding) -> String {
-    let first = finding.first.as_ref().map_or("nothing", |side| side.name.as_str());
+fn line(finding: &MemoryFinding) -> String {
+    let first = finding.first.as_ref().map_or("nothing", |it| it.name.as_str());
     format!("{:?}: {first}, {}", finding.mistake, finding.second.name)
 }
 
@@ -74,25 +75,25 @@ impl<'a> Reader<'a> {
             "s" => (Some(StreamId(number)), thread),
             _ => (None, number),
         };
-        Call { thread, action: self.action(stream, what) }
+        Call { thread, effect: self.effect(stream, what) }
     }
 
-    fn action(&mut self, stream: Option<StreamId>, what: &'a str) -> Action {
+    fn effect(&mut self, stream: Option<StreamId>, what: &'a str) -> Effect {
         let (verb, rest) = what.split_once(' ').expect("what, with what");
         match (verb, stream) {
-            ("alloc", _) => Action::Allocate { range: range(rest), stream },
-            ("free", _) => Action::Free { start: range(rest).start, stream },
-            ("record", Some(stream)) => Action::Record { event: self.event(rest), stream },
-            ("wait", Some(stream)) => Action::Wait { stream, event: self.event(rest) },
-            ("sees", None) if rest == "device" => Action::SeeDevice(0),
+            ("alloc", _) => Effect::Allocate { range: range(rest), stream },
+            ("free", _) => Effect::Free { start: range(rest).start, stream },
+            ("record", Some(stream)) => Effect::Record { event: self.event(rest), stream },
+            ("wait", Some(stream)) => Effect::Wait { stream, event: self.event(rest) },
+            ("sees", None) if rest == "device" => Effect::SeeDevice(0),
             ("sees", None) => match rest.strip_prefix('s').map(str::parse) {
-                Some(Ok(stream)) => Action::SeeStream(StreamId(stream)),
-                _ => Action::SeeEvent(self.event(rest)),
+                Some(Ok(stream)) => Effect::SeeStream(StreamId(stream)),
+                _ => Effect::SeeEvent(self.event(rest)),
             },
             (_, Some(stream)) => {
-                Action::Work { stream, parts: what.split(" + ").map(part).collect() }
+                Effect::Work { stream, parts: what.split(" + ").map(part).collect() }
             }
-            (_, None) => Action::Host(part(what)),
+            (_, None) => Effect::Host(part(what)),
         }
     }
 
@@ -102,7 +103,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn part(text: &str) -> Part {
+fn part(text: &str) -> NamedAccesses {
     let mut words = text.split_whitespace();
     let name = words.next().expect("a name");
     let mut accesses = Vec::new();
@@ -114,7 +115,7 @@ fn part(text: &str) -> Part {
         };
         accesses.push(Access { range: range(buffer), usage });
     }
-    Part::new(name, accesses)
+    NamedAccesses::new(name, accesses)
 }
 
 fn range(buffer: &str) -> Range {

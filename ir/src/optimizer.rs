@@ -9,8 +9,8 @@ named_enum! {
         /// Adam with decoupled weight decay: two moments.
         #[default]
         AdamW = "adamw",
-        /// The same with moments of 8 bits and a scale for each 256 of them (Dettmers et al. 2021, arXiv 2110.02861; the
-        /// blocks are those of bitsandbytes and torchao).
+        /// The same with moments of 8 bits and a scale for each 256 of them (Dettmers et al. 2021, arXiv 2110.02861;
+        /// the blocks are those of bitsandbytes and torchao).
         AdamW8bit = "adamw-8bit",
         /// Momentum that is made orthogonal, for each matrix of a layer; `AdamW` for tables, heads, norms and biases
         /// (Jordan et al. 2024; Liu et al. 2025, arXiv 2502.16982).

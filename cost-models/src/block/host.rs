@@ -82,8 +82,8 @@ impl BlockCost<'_> {
         Nanos::from(Seconds::new(both)).saturating_sub(on_device)
     }
 
-    /// Time of the host to gather and release the parameters of operators, in seconds: once for forward, also for forward
-    /// again, and once for backward.
+    /// Time of the host to gather and release the parameters of operators, in seconds: once for forward, also for
+    /// forward again, and once for backward.
     ///
     /// # Source
     ///

@@ -129,8 +129,8 @@ named_enum! {
 choices! {
     /// How layers come to the stages of a pipeline.
     pub enum StageLayers {
-        /// Any number in each, which the framework takes as an option (Megatron-Core's `--pipeline-model-parallel-layout`,
-        /// torchtitan's `module_fqns_per_model_part`).
+        /// Any number in each, which the framework takes as an option (Megatron-Core's
+        /// `--pipeline-model-parallel-layout`, torchtitan's `module_fqns_per_model_part`).
         #[serde(alias = "even-or-listed")]
         Any,
         /// As many in each.

@@ -3,8 +3,8 @@
 use super::{Compile, Framework, Fusion, LossAbility};
 use crate::graph::{Loss, LossGradient};
 
-/// Bytes for each logit that Liger's `liger_cross_entropy_kernel` touches in forward and in backward: it reads a row twice,
-/// for its statistics and for the gradient, which it writes over it.
+/// Bytes for each logit that Liger's `liger_cross_entropy_kernel` touches in forward and in backward: it reads a row
+/// twice, for its statistics and for the gradient, which it writes over it.
 const LIGER_BYTES: [f64; 2] = [6.0, 0.0];
 
 impl Framework {

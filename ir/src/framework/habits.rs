@@ -37,7 +37,8 @@ pub struct KernelHabits {
     pub unaligned_rows: UnalignedRows,
     /// How many kernels norms, activation functions and rotary embeddings take.
     pub fusion: Fusion,
-    /// How kernels are chosen for the shapes of products and attention, where a GPU's libraries choose badly by themselves.
+    /// How kernels are chosen for the shapes of products and attention, where a GPU's libraries choose badly by
+    /// themselves.
     #[serde(default, skip_serializing_if = "is_default")]
     pub choice: KernelChoice,
     /// Where activation functions and casts of experts run.
@@ -275,8 +276,8 @@ named_enum! {
 pub struct UpdateBuffers {
     /// At its fullest: gradients in fp32, and what the optimizer computes on the way.
     pub held: f64,
-    /// What it had and freed before that. With sharded parameters (ZeRO-3) nothing is joined, and what is freed fits what
-    /// comes next.
+    /// What it had and freed before that. With sharded parameters (ZeRO-3) nothing is joined, and what is freed fits
+    /// what comes next.
     pub freed: f64,
 }
 
@@ -368,7 +369,8 @@ choices! {
         Part,
         /// All of it, of which it uses a part.
         Whole,
-        /// All of it where the layout has pipelines, of the sum with ZeRO-2 and 3 (PyTorch's pipelines of FSDP modules).
+        /// All of it where the layout has pipelines, of the sum with ZeRO-2 and 3 (PyTorch's pipelines of FSDP
+        /// modules).
         WholeInPipelines,
     }
 
@@ -414,7 +416,8 @@ choices! {
     /// What of the logits the loss of a tensor-parallel rank takes.
     #[derive(Default)]
     pub enum Logits {
-        /// Those of its part of the vocabulary: Megatron-LM's vocabulary-parallel cross-entropy, torchtitan's parallel loss.
+        /// Those of its part of the vocabulary: Megatron-LM's vocabulary-parallel cross-entropy, torchtitan's parallel
+        /// loss.
         #[default]
         Part,
         /// All of them, gathered: DTensor's plans that replicate what the head puts out.

@@ -32,8 +32,8 @@ const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160
 ///
 /// # Source
 ///
-/// A step of each tried with DeepSpeed 0.19.8 and accelerate 1.15.0; that Ulysses does not reach Bloom, GPT-J and MPT was
-/// read: their configurations have no `num_key_value_heads`, and their attention is their own.
+/// A step of each tried with DeepSpeed 0.19.8 and accelerate 1.15.0; that Ulysses does not reach Bloom, GPT-J and MPT
+/// was read: their configurations have no `num_key_value_heads`, and their attention is their own.
 const OF_CLASSES: [(&str, &[Feature]); 16] = [
     ("Bert", &[OwnAttention, NoTensorPlan, SharedWeights]),
     ("Bloom", &[OwnAttention, NoTensorPlan, UnplannedLayers]),

@@ -87,8 +87,8 @@ pub struct Framework {
     /// Whose measured steps its own are held against, if not its own: the framework that its constants are from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_as: Option<String>,
-    /// Frameworks that it may be like, where it is not known what runs: its own values lie among theirs, and layouts are
-    /// chosen that lose least over all of them.
+    /// Frameworks that it may be like, where it is not known what runs: its own values lie among theirs, and layouts
+    /// are chosen that lose least over all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stands_for: Vec<String>,
     /// What it runs on; any where nothing is named.

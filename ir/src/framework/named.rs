@@ -10,8 +10,8 @@ use crate::layout::{Choice, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 impl Abilities {
-    /// Named fields of a layout that the framework cannot run, in words; empty where it can run all, in one of its kinds of
-    /// context parallelism if none is named.
+    /// Named fields of a layout that the framework cannot run, in words; empty where it can run all, in one of its
+    /// kinds of context parallelism if none is named.
     pub fn lacks(&self, named: &PartialLayout, facts: JobFacts) -> Vec<String> {
         if named.context_parallel_kind.is_any() && named.context_parallel.least() > Some(1) {
             let of = |kind: &ContextParallelKind| {

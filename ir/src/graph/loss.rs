@@ -66,8 +66,8 @@ named_enum! {
         Apart = "apart",
         /// PyTorch's `cross_entropy` of logits as they are.
         Uncast = "uncast",
-        /// The head and the loss of a chunk of the tokens at a time, forward and backward, each as `fused`; the gradient
-        /// of what the head reads is gathered in fp32: torchtitan's `ChunkedLossWrapper`.
+        /// The head and the loss of a chunk of the tokens at a time, forward and backward, each as `fused`; the
+        /// gradient of what the head reads is gathered in fp32: torchtitan's `ChunkedLossWrapper`.
         Chunked = "chunked",
         /// The same in chunks whose logits take about as much as what the head reads, the gradient over the logits, and
         /// all in forward: Liger's `fused_linear_cross_entropy`.

@@ -314,7 +314,8 @@ impl LocalParameters {
         self.dense + self.expert
     }
 
-    /// Adds the parameters of `count` such blocks, but for those that are tied, which depends on where the other block is.
+    /// Adds the parameters of `count` such blocks, but for those that are tied, which depends on where the other block
+    /// is.
     pub fn add_times(&mut self, block: &Self, count: u64) {
         self.dense += block.dense * count;
         self.expert += block.expert * count;

@@ -238,8 +238,8 @@ fn newer_families_have_the_parameters_that_transformers_builds() {
     check_each(include_str!("cases/recent.json"));
 }
 
-/// Published configurations of models whose code is their authors' alone, of few layers, and variants: every tensor of that
-/// code added up by hand.
+/// Published configurations of models whose code is their authors' alone, of few layers, and variants: every tensor of
+/// that code added up by hand.
 #[test]
 fn models_with_code_of_their_own_have_its_parameters() {
     check_each(include_str!("cases/authors.json"));

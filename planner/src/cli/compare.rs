@@ -261,7 +261,8 @@ fn describe(comparison: &Comparison) -> String {
     text + &text_table(headings, &headings[..1], lines)
 }
 
-/// Differences in the work of a step between two problems: batch, sequence, documents, experts' load, what is trained, GPUs.
+/// Differences in the work of a step between two problems: batch, sequence, documents, experts' load, what is trained,
+/// GPUs.
 fn unlike_work(one: &Problem, other: &Problem) -> Option<String> {
     let none = || "none".to_owned();
     let documents =

@@ -268,7 +268,8 @@ fn frameworks_offload_activations_beside_what_they_can() {
     refused("torchtitan", "activations", &[], "offload of activations");
 }
 
-/// Activations of two blocks are on the device: what leaves in forward and comes back in backward takes its time in each.
+/// Activations of two blocks are on the device: what leaves in forward and comes back in backward takes its time in
+/// each.
 #[test]
 fn copies_of_activations_hold_up_both_passes() {
     let place = Workplace::new();

@@ -462,8 +462,8 @@ impl Problem {
         }
     }
 
-    /// The problem with a headroom: memory of each GPU that stays free, of the smallest where they are of several kinds.
-    /// Larger ones leave as large a share.
+    /// The problem with a headroom: memory of each GPU that stays free, of the smallest where they are of several
+    /// kinds. Larger ones leave as large a share.
     #[must_use]
     pub fn with_headroom(mut self, headroom: Bytes) -> Self {
         let least = self.smallest_hardware().memory.as_f64().max(1.0);

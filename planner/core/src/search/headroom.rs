@@ -37,7 +37,8 @@ fn at_largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> WithLessHead
 }
 
 /// The largest headroom with which a plan fits, in whole GiB, or in tenths below one; none on GPUs of several kinds,
-/// whose fullest is not known to be the one that decides. Memory that the allocator caches and would free counts as free.
+/// whose fullest is not known to be the one that decides. Memory that the allocator caches and would free counts as
+/// free.
 pub fn largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> Bytes {
     if problem.groups.is_some() {
         return Bytes::ZERO;

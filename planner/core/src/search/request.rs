@@ -39,7 +39,8 @@ impl Default for Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Every candidate was simulated, excluded by a lower bound, or does not fit: the plans are the best, by the cost model.
+    /// Every candidate was simulated, excluded by a lower bound, or does not fit: the plans are the best, by the cost
+    /// model.
     Exhausted,
     /// A plan that fits was found, and none better was requested.
     FirstFit,

@@ -137,7 +137,8 @@ impl Searcher<'_> {
         }
     }
 
-    /// Cache key of the lower bound, which depends on no dispatcher, overlap or expert-parallel degree: these are unset.
+    /// Cache key of the lower bound, which depends on no dispatcher, overlap or expert-parallel degree: these are
+    /// unset.
     fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
         if self.problem.limits.experts.is_empty() {
             return key;

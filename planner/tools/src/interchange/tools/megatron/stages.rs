@@ -138,8 +138,8 @@ fn stated(
     Ok((StatedStages::Even, virtual_stages))
 }
 
-/// Blocks of each stage if a rank has `of_rank` layers, by an option with its value; `counts` says whether embedding and
-/// head are among them.
+/// Blocks of each stage if a rank has `of_rank` layers, by an option with its value; `counts` says whether embedding
+/// and head are among them.
 fn listed(
     pipeline: u32,
     virtual_stages: u32,

@@ -40,8 +40,8 @@ fn is_own(file: &str) -> bool {
     OWN.contains(&file)
 }
 
-/// Keys of the file that a command names, where it is there. Of verl's own files and those that are read the name has no
-/// further effect, and is taken out.
+/// Keys of the file that a command names, where it is there. Of verl's own files and those that are read the name has
+/// no further effect, and is taken out.
 pub(super) fn named(
     source: &Source<'_>,
     options: &mut Vec<Setting>,

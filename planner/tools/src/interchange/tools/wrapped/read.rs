@@ -16,8 +16,8 @@
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
 //! | `pure` | weights and moments in 16 bits alone |
 //!
-//! `word` instead of `any` is for what follows from several keys, so that no file has it; `none` is for a switch without
-//! a value. Keys that are not in the table, but are the other tool's, are handed on as they are.
+//! `word` instead of `any` is for what follows from several keys, so that no file has it; `none` is for a switch
+//! without a value. Keys that are not in the table, but are the other tool's, are handed on as they are.
 
 use std::collections::BTreeMap;
 

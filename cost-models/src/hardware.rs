@@ -6,7 +6,7 @@ use ir::plan::Training;
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 use crate::kernels::Device;
-use crate::{Group, Network};
+use crate::{Network, StridedGroup};
 
 /// A device, a network and a framework, with the precision of linear layers.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Hardware {
 
     /// Time for each rank of a chain, or of a ring, to send `bytes` to the next, with the message over the outermost
     /// level as the slowest.
-    pub fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
+    pub fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
         if group.size < 2 {
             return Seconds::ZERO;
         }

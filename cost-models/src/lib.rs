@@ -14,9 +14,9 @@ pub mod kernels;
 pub mod residuals;
 pub mod states;
 
-pub use collectives::{Collective, Group, Network, volume_per_rank};
+pub use collectives::{Collective, Network, StridedGroup, volume_per_rank};
 pub use hardware::{Hardware, HostShare};
 pub use ir::cluster::Precision;
 pub use kernels::{
-    AttentionShape, Basis, Bound, Device, MatmulFormat, MatmulShape, Timing, TrainingRates,
+    Basis, Bound, Device, MatmulFormat, MatmulShape, SelfAttentionShape, Timing, TrainingRates,
 };

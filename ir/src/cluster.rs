@@ -21,8 +21,8 @@ use error::{Bounds, written};
 
 pub use error::ClusterError;
 pub use measured::{
-    AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MeasuredTime, MemoryTime,
-    PassTimes, ProductTime, Times,
+    AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MeasuredPasses, MeasuredTime,
+    MemoryTime, ProductTime, Times,
 };
 pub use precision::Precision;
 

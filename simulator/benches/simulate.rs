@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ir::schedule::{ScheduleKind, add_communication, generate};
 use ir::units::Nanos;
-use simulator::{Durations, Order, PassTimes, Work, simulate, step_time};
+use simulator::{Durations, Order, PassTimes, StepWork, simulate, step_time};
 
 fn benches(criterion: &mut Criterion) {
     let passes = PassTimes {
@@ -23,7 +23,7 @@ fn benches(criterion: &mut Criterion) {
         let name = format!("{kind}/p{p}-m{m}");
 
         let order = Order::new(&plain);
-        let work = Work::plain(&durations, p);
+        let work = StepWork::plain(&durations, p);
         let mut group = criterion.benchmark_group("step_time");
         group.throughput(Throughput::Elements(order.num_actions() as u64));
         group.bench_function(&name, |bencher| {

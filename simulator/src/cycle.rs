@@ -10,14 +10,14 @@
 //! Baccelli et al. 1992, *Synchronization and Linearity*, section 3.7: such systems become periodic, over
 //! one cycle or, where messages go back and forth, over several.
 
-use ir::schedule::{Action, GenerateError, ScheduleKind, Step};
+use ir::schedule::{Action, GenerateError, ScheduleKind, ScheduleStep};
 use ir::units::Nanos;
 
 use crate::error::SimulationError;
-use crate::order::{NONE, Op, Order, Pair, paired, steps_of_family};
+use crate::order::{NONE, Order, Pair, ScheduledOp, paired, steps_of_family};
 use crate::play::{Background, Observer, Played, play, played};
 use crate::transfers::RemainingWork;
-use crate::work::Work;
+use crate::work::StepWork;
 
 /// A schedule of few micro-batches, with the place where whole cycles can be inserted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Cycle {
 
     /// The order `short`, into which cycles of `period` micro-batches can be inserted. `None` if `longer`, the steps of
     /// each rank, is not `short` with one more cycle.
-    pub fn new(short: Order, longer: &[Vec<Step>], period: u32) -> Option<Self> {
+    pub fn new(short: Order, longer: &[Vec<ScheduleStep>], period: u32) -> Option<Self> {
         let ranks = short.ranks.iter().zip(longer);
         let cuts: Vec<Cut> = ranks.map(|(a, b)| cut(a, b, period)).collect::<Option<_>>()?;
         let depth = depth(&short, &cuts)?;
@@ -80,7 +80,11 @@ impl Cycle {
     /// # Errors
     ///
     /// As [`simulate`](crate::simulate).
-    pub fn step_time(&self, work: &Work, repeats: u64) -> Result<Option<Nanos>, SimulationError> {
+    pub fn step_time(
+        &self,
+        work: &StepWork,
+        repeats: u64,
+    ) -> Result<Option<Nanos>, SimulationError> {
         let mut cycles = Cycles::new(self);
         let Played { end, .. } = play(&self.order, work, &mut cycles)?;
         let repeated = |cycles_together: usize| {
@@ -97,12 +101,12 @@ impl Cycle {
 /// # Errors
 ///
 /// As [`simulate`](crate::simulate).
-pub fn step_time(order: &Order, work: &Work) -> Result<Nanos, SimulationError> {
+pub fn step_time(order: &Order, work: &StepWork) -> Result<Nanos, SimulationError> {
     Ok(played(order, work)?.end)
 }
 
 /// Returns whether `other` is the same operation as `op`, for a micro-batch that is `period` later.
-fn is_later(op: &Op, other: &Op, period: u32) -> bool {
+fn is_later(op: &ScheduledOp, other: &ScheduledOp, period: u32) -> bool {
     later(op.action(), period) == other.action() && op.pair == other.pair && op.user == other.user
 }
 
@@ -114,7 +118,7 @@ fn later(action: Action, period: u32) -> Action {
 
 /// Cut of `short` where `longer` has one cycle more: a cycle before the two begin to differ, so that the last actions
 /// of each kind come after it.
-fn cut(short: &[Op], longer: &[Step], period: u32) -> Option<Cut> {
+fn cut(short: &[ScheduledOp], longer: &[ScheduleStep], period: u32) -> Option<Cut> {
     // Messages follow the actions whose results they send, so their places need not be compared.
     let is_compared = |action: Action| !action.kind.is_send();
     let places = 0..short.len();

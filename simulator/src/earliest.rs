@@ -3,9 +3,9 @@
 use ir::schedule::Schedule;
 use ir::units::Nanos;
 
-use crate::order::{Op, Order};
+use crate::order::{Order, ScheduledOp};
 use crate::play::{Observer, Played, RankTimes, play};
-use crate::{Durations, Work};
+use crate::{Durations, StepWork};
 
 /// Earliest times of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
     let num_stages = schedule.num_stages() as usize;
     assert!(durations.stages.len() >= num_stages, "every stage has durations");
     let order = Order::new(schedule);
-    let work = Work::plain(durations, schedule.num_ranks());
+    let work = StepWork::plain(durations, schedule.num_ranks());
     let mut ends = PassEnds(order.ranks.iter().map(|ops| Vec::with_capacity(ops.len())).collect());
     let played = play(&order, &work, &mut ends);
     let Played { end, ranks } = played.expect("a checked schedule without collectives ends");
@@ -61,7 +61,7 @@ pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
 struct PassEnds(Vec<Vec<Nanos>>);
 
 impl Observer for PassEnds {
-    fn ends(&mut self, rank: usize, op: &Op, now: Nanos) {
+    fn ends(&mut self, rank: usize, op: &ScheduledOp, now: Nanos) {
         if op.kind.is_compute() {
             self.0[rank].push(now);
         }

@@ -1,6 +1,6 @@
 //! Reasons why a step cannot be simulated.
 
-use ir::schedule::Step;
+use ir::schedule::ScheduleStep;
 use ir::units::Nanos;
 
 /// Reason why a step cannot be simulated.
@@ -23,7 +23,7 @@ pub enum SimulationError {
         /// The rank.
         rank: usize,
         /// The step at which it waits.
-        step: Option<Step>,
+        step: Option<ScheduleStep>,
         /// Time from which it waits.
         time: Nanos,
     },

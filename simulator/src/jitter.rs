@@ -7,9 +7,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 
 use crate::error::SimulationError;
-use crate::order::{Op, Order};
+use crate::order::{Order, ScheduledOp};
 use crate::play::{Observer, play};
-use crate::work::{Run, Work};
+use crate::work::{Run, StepWork};
 
 /// Random slowdown of passes and GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +75,7 @@ impl Distribution {
 /// As [`simulate`](crate::simulate).
 pub fn sample_steps(
     schedule: &Schedule,
-    work: &Work,
+    work: &StepWork,
     replicas: Replicas,
     jitter: &Jitter,
     num_samples: u32,
@@ -108,7 +108,7 @@ pub fn sample_steps(
 /// As [`simulate`](crate::simulate).
 pub fn straggling_step(
     schedule: &Schedule,
-    work: &Work,
+    work: &StepWork,
     pipeline_rank: usize,
     factor: f64,
 ) -> Result<Nanos, SimulationError> {
@@ -123,7 +123,7 @@ struct Straggling {
 }
 
 impl Observer for Straggling {
-    fn pace(&mut self, rank: usize, op: &Op, run: Run) -> Run {
+    fn pace(&mut self, rank: usize, op: &ScheduledOp, run: Run) -> Run {
         if rank == self.pipeline_rank && op.kind.is_compute() {
             longer(run, self.factor)
         } else {
@@ -150,7 +150,7 @@ struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    fn new(work: &Work, gpus_per_rank: u32, jitter: &'a Jitter, mut rng: ChaCha8Rng) -> Self {
+    fn new(work: &StepWork, gpus_per_rank: u32, jitter: &'a Jitter, mut rng: ChaCha8Rng) -> Self {
         let n = f64::from(gpus_per_rank.max(1));
         let none_slow = (1.0 - jitter.straggler_share).powf(n);
         let factor = |_| {
@@ -162,13 +162,13 @@ impl<'a> Pace<'a> {
 }
 
 impl Observer for Pace<'_> {
-    fn begins(&mut self, rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {
+    fn begins(&mut self, rank: usize, _op: &ScheduledOp, _now: Nanos, _waited_for: Option<u32>) {
         let slowest = normal_quantile(uniform(&mut self.rng).powf(1.0 / self.gpus_per_rank));
         let deviation = (1.0 + self.jitter.deviation * slowest).max(0.0);
         self.actions[rank] = self.ranks[rank] * deviation;
     }
 
-    fn pace(&mut self, rank: usize, _op: &Op, run: Run) -> Run {
+    fn pace(&mut self, rank: usize, _op: &ScheduledOp, run: Run) -> Run {
         longer(run, self.actions[rank])
     }
 }

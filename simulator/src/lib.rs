@@ -30,10 +30,10 @@ pub use jitter::{
     uniform_deviates,
 };
 pub use memory::{PassOrder, peak_memory};
-pub use order::{Op, Order};
+pub use order::{Order, ScheduledOp};
 pub use play::{Played, RankTimes, played};
-pub use simulation::{CriticalStep, Exchange, RunId, Simulation, simulate, simulate_in_detail};
+pub use simulation::{CriticalStep, ExchangeSpan, RunId, Simulation, simulate, simulate_in_detail};
 pub use work::{
-    ActivationBytes, GroupCollective, HostCopy, Message, Messages, Part, Pass, RankWork, Run,
-    StageWork, Transfer, Work,
+    ActivationBytes, GroupCollective, HostCopy, Messages, PassPart, PassParts, RankWork, Run,
+    StageWork, StepWork, TimedMessage, Transfer,
 };

@@ -1,6 +1,6 @@
 //! Memory of a rank along the order of its actions.
 
-use ir::schedule::{Action, ActionKind, GenerateError, ScheduleKind, Step, generate_steps};
+use ir::schedule::{Action, ActionKind, GenerateError, ScheduleKind, ScheduleStep, generate_steps};
 use ir::units::Bytes;
 
 use crate::order::{Order, Pair};
@@ -12,7 +12,7 @@ use crate::work::ActivationBytes;
 /// the memory held together, whatever their durations.
 pub fn peak_memory(order: &Order, stages: &[ActivationBytes]) -> Vec<Bytes> {
     let changes = changes(stages);
-    let peak = |ops: &Vec<crate::order::Op>| {
+    let peak = |ops: &Vec<crate::order::ScheduledOp>| {
         let mut held = LiveMemory::default();
         for op in ops {
             held.pass(&changes, op.stage, op.kind, op.pair == Pair::First);
@@ -31,7 +31,7 @@ pub struct PassOrder {
 /// Steps that are repeated `times` times in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Repeated {
-    steps: Vec<Step>,
+    steps: Vec<ScheduleStep>,
     times: u32,
 }
 
@@ -71,12 +71,14 @@ impl PassOrder {
 }
 
 /// Groups repeated steps, regardless of their micro-batches.
-fn repeated(mut steps: Vec<Step>) -> Vec<Repeated> {
+fn repeated(mut steps: Vec<ScheduleStep>) -> Vec<Repeated> {
     let of_any = |action: Action| Action { micro_batch: 0, ..action };
     for step in &mut steps {
         *step = match *step {
-            Step::One(action) => Step::One(of_any(action)),
-            Step::Overlapped(one, other) => Step::Overlapped(of_any(one), of_any(other)),
+            ScheduleStep::One(action) => ScheduleStep::One(of_any(action)),
+            ScheduleStep::Overlapped(one, other) => {
+                ScheduleStep::Overlapped(of_any(one), of_any(other))
+            }
         };
     }
     let mut runs: Vec<Repeated> = Vec::new();
@@ -117,9 +119,9 @@ struct LiveMemory {
 }
 
 impl LiveMemory {
-    fn steps(&mut self, changes: &[Changes], steps: &[Step]) {
+    fn steps(&mut self, changes: &[Changes], steps: &[ScheduleStep]) {
         for step in steps {
-            let is_pair = matches!(step, Step::Overlapped(..));
+            let is_pair = matches!(step, ScheduleStep::Overlapped(..));
             for (action, nth) in step.actions().zip(0..) {
                 self.pass(changes, action.stage, action.kind, is_pair && nth == 0);
             }

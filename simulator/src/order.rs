@@ -1,8 +1,8 @@
 //! Order of operations of a schedule, with the dependencies of each.
 
 use ir::schedule::{
-    Action, ActionKind, GenerateError, Schedule, ScheduleKind, StagePlacement, Step, Updates,
-    add_optimizer_steps, add_reduction, generate, generate_steps,
+    Action, ActionKind, GenerateError, Schedule, ScheduleKind, ScheduleStep, StagePlacement,
+    Updates, add_optimizer_steps, add_reduction, generate, generate_steps,
 };
 
 /// The order of operations of each rank, with the dependencies of every action resolved.
@@ -11,14 +11,14 @@ use ir::schedule::{
 /// result that another rank needs is sent where the schedule has its send, or, without sends, as soon as it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    pub(crate) ranks: Vec<Vec<Op>>,
+    pub(crate) ranks: Vec<Vec<ScheduledOp>>,
     pub(crate) num_stages: u32,
     pub(crate) num_micro_batches: u32,
 }
 
 /// Operation in a rank's order: an action, with the result that it needs and the one that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
+pub struct ScheduledOp {
     pub(crate) kind: ActionKind,
     /// True for the first action of its kind, of its stage on its rank.
     pub(crate) is_first: bool,
@@ -50,7 +50,7 @@ pub(crate) enum Pair {
 /// Index that stands for no result.
 pub(crate) const NONE: u32 = u32::MAX;
 
-impl Op {
+impl ScheduledOp {
     /// The action of the operation.
     pub fn action(&self) -> Action {
         Action { stage: self.stage, kind: self.kind, micro_batch: self.micro_batch }
@@ -111,7 +111,7 @@ impl Order {
     }
 
     fn of_ranks(
-        ranks: &[Vec<Step>],
+        ranks: &[Vec<ScheduleStep>],
         placement: &StagePlacement,
         (num_stages, num_micro_batches): (u32, u32),
         has_communication: bool,
@@ -121,12 +121,12 @@ impl Order {
         let ranks = ranks.iter().zip(0..).map(|(steps, rank)| {
             let num_actions: usize = steps.iter().map(|step| step.actions().count()).sum();
             let mut ops = Vec::with_capacity(2 * num_actions);
-            let mut sends: Vec<Op> = Vec::new();
+            let mut sends: Vec<ScheduledOp> = Vec::new();
             for step in steps {
                 for (action, pair) in paired(step) {
                     let (op, is_crossed) = slots.op(rank, action, pair);
                     let send = send_of(action.kind).filter(|_| is_crossed && sends_at_once);
-                    sends.extend(send.map(|kind| Op {
+                    sends.extend(send.map(|kind| ScheduledOp {
                         kind,
                         need: NONE,
                         receives: false,
@@ -134,7 +134,7 @@ impl Order {
                         ..op
                     }));
                     let keeps = !is_crossed || action.kind.is_send();
-                    ops.push(if keeps { op } else { Op { result: NONE, ..op } });
+                    ops.push(if keeps { op } else { ScheduledOp { result: NONE, ..op } });
                 }
                 ops.append(&mut sends);
             }
@@ -155,7 +155,7 @@ impl Order {
     }
 
     /// Operations of each rank, in order: passes, messages that it sends, reductions, updates.
-    pub fn ranks(&self) -> &[Vec<Op>] {
+    pub fn ranks(&self) -> &[Vec<ScheduledOp>] {
         &self.ranks
     }
 
@@ -166,7 +166,7 @@ impl Order {
 
     /// The passes of a rank, in their order.
     pub fn passes(&self, rank: usize) -> impl Iterator<Item = Action> {
-        self.ranks[rank].iter().filter(|op| op.kind.is_compute()).map(Op::action)
+        self.ranks[rank].iter().filter(|op| op.kind.is_compute()).map(ScheduledOp::action)
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn steps_of_family(
     p: u32,
     m: u32,
     v: u32,
-) -> Result<Vec<Vec<Step>>, GenerateError> {
+) -> Result<Vec<Vec<ScheduleStep>>, GenerateError> {
     let mut ranks = generate_steps(kind, p, m, v)?;
     for (steps, rank) in ranks.iter_mut().zip(0..) {
         end_with_updates(steps, &kind.placement(), p, p * v, rank);
@@ -185,10 +185,10 @@ pub(crate) fn steps_of_family(
 }
 
 /// The actions of a step that are simulated, each with its position in an overlapped pair.
-pub(crate) fn paired(step: &Step) -> impl Iterator<Item = (Action, Pair)> {
+pub(crate) fn paired(step: &ScheduleStep) -> impl Iterator<Item = (Action, Pair)> {
     let actions = match *step {
-        Step::One(action) => [Some((action, Pair::Alone)), None],
-        Step::Overlapped(first, second) => {
+        ScheduleStep::One(action) => [Some((action, Pair::Alone)), None],
+        ScheduleStep::Overlapped(first, second) => {
             [Some((first, Pair::First)), Some((second, Pair::Second))]
         }
     };
@@ -212,15 +212,15 @@ pub(crate) const fn send_of(kind: ActionKind) -> Option<ActionKind> {
 
 /// Inserts the reduction of each stage of a rank after the last of its gradients, and the updates at the end.
 fn end_with_updates(
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<ScheduleStep>,
     placement: &StagePlacement,
     p: u32,
     num_stages: u32,
     rank: u32,
 ) {
-    let action = |stage, kind| Step::One(Action { stage, kind, micro_batch: 0 });
+    let action = |stage, kind| ScheduleStep::One(Action { stage, kind, micro_batch: 0 });
     let stages: Vec<u32> = placement.stages(p, num_stages, rank).collect();
-    let is_last_grad = |step: &Step, stage: u32| {
+    let is_last_grad = |step: &ScheduleStep, stage: u32| {
         step.actions().any(|action| {
             let is_grad = matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad);
             is_grad && action.stage == stage
@@ -237,7 +237,7 @@ fn end_with_updates(
 
 /// Marks the first and the last action of each kind. Full backwards and weight gradients count as one kind for the
 /// last: where a schedule has both, the last of them completes the gradients.
-fn mark_ends(ops: &mut [Op], num_stages: u32) {
+fn mark_ends(ops: &mut [ScheduledOp], num_stages: u32) {
     let mut seen = vec![0_u16; num_stages as usize];
     for op in ops.iter_mut() {
         let bit = 1 << op.kind as u16;
@@ -279,7 +279,7 @@ impl Slots {
     }
 
     /// The operation of an action, and whether another rank needs its result.
-    fn op(&self, rank: u32, action: Action, pair: Pair) -> (Op, bool) {
+    fn op(&self, rank: u32, action: Action, pair: Pair) -> (ScheduledOp, bool) {
         use ActionKind as K;
         let Action { stage, kind, micro_batch } = action;
         let need = match kind {
@@ -301,7 +301,7 @@ impl Slots {
         let parity = (micro_batch & 1) as usize;
         let user_rank = user.map_or(rank, |(user, _)| self.ranks[user as usize][parity]);
         let receives = need.is_some_and(|(from, _)| self.ranks[from as usize][parity] != rank);
-        let op = Op {
+        let op = ScheduledOp {
             kind,
             is_first: false,
             is_last: false,

@@ -5,13 +5,13 @@
 //! are advanced does not change the result, so there is no clock and no event queue: an operation costs one lookup of
 //! its input and one note of its result.
 
-use ir::schedule::{Action, ActionKind, Step};
+use ir::schedule::{Action, ActionKind, ScheduleStep};
 use ir::units::Nanos;
 
 use crate::error::SimulationError;
-use crate::order::{NONE, Op, Order, Pair, send_of};
+use crate::order::{NONE, Order, Pair, ScheduledOp, send_of};
 use crate::transfers::{FinishedTransfer, Transfers, Waited};
-use crate::work::{GroupCollective, Messages, Part, Run, StageWork, Transfer, Work};
+use crate::work::{GroupCollective, Messages, PassPart, Run, StageWork, StepWork, Transfer};
 
 /// Breakdown of a rank's step. The rest is waiting for other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,21 +61,21 @@ pub struct Played {
 /// Observer of a simulated step, which may change the durations of runs.
 pub(crate) trait Observer {
     /// An action begins; `_waited_for` is the index of the result that it waited for, if it waited.
-    fn begins(&mut self, _rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {}
+    fn begins(&mut self, _rank: usize, _op: &ScheduledOp, _now: Nanos, _waited_for: Option<u32>) {}
     /// Returns a run of an action with its duration changed.
-    fn pace(&mut self, _rank: usize, _op: &Op, run: Run) -> Run {
+    fn pace(&mut self, _rank: usize, _op: &ScheduledOp, run: Run) -> Run {
         run
     }
     /// A run of an action ends.
-    fn ran(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
+    fn ran(&mut self, _rank: usize, _op: &ScheduledOp, _start: Nanos, _end: Nanos) {}
     /// An action ends.
-    fn ends(&mut self, _rank: usize, _op: &Op, _now: Nanos) {}
+    fn ends(&mut self, _rank: usize, _op: &ScheduledOp, _now: Nanos) {}
     /// `_count` actions of a rank have ended, the last at `_time`.
     fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _background: Background<'_>) {}
     /// A message is sent.
-    fn sends(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
+    fn sends(&mut self, _rank: usize, _op: &ScheduledOp, _start: Nanos, _end: Nanos) {}
     /// A message is received, for the action that needs it.
-    fn receives(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
+    fn receives(&mut self, _rank: usize, _op: &ScheduledOp, _start: Nanos, _end: Nanos) {}
     /// A transfer is queued; `_from_host` is the begin and the end of the copy before it.
     fn begins_transfer(
         &mut self,
@@ -88,12 +88,20 @@ pub(crate) trait Observer {
     /// A transfer ends.
     fn transferred(&mut self, _rank: usize, _over: FinishedTransfer) {}
     /// A rank waits for its transfers, or for a message.
-    fn waits(&mut self, _rank: usize, _op: &Op, _what: Waiting, _start: Nanos, _end: Nanos) {}
+    fn waits(
+        &mut self,
+        _rank: usize,
+        _op: &ScheduledOp,
+        _what: Waiting,
+        _start: Nanos,
+        _end: Nanos,
+    ) {
+    }
     /// A collective of pipeline ranks runs.
     fn collective(
         &mut self,
         _members: &[u32],
-        _op: &Op,
+        _op: &ScheduledOp,
         _collective: &GroupCollective,
         _span: [Nanos; 2],
     ) {
@@ -127,7 +135,7 @@ impl Observer for Unobserved {}
 /// # Errors
 ///
 /// As [`simulate`](crate::simulate).
-pub fn played(order: &Order, work: &Work) -> Result<Played, SimulationError> {
+pub fn played(order: &Order, work: &StepWork) -> Result<Played, SimulationError> {
     play(order, work, &mut Unobserved)
 }
 
@@ -138,7 +146,7 @@ pub fn played(order: &Order, work: &Work) -> Result<Played, SimulationError> {
 /// Ranks that wait forever, at a collective that another never comes to.
 pub(crate) fn play(
     order: &Order,
-    work: &Work,
+    work: &StepWork,
     observer: &mut impl Observer,
 ) -> Result<Played, SimulationError> {
     let mut engine = Engine::new(order, work, observer);
@@ -156,7 +164,7 @@ const LAST: Nanos = Nanos::new(u64::MAX - 1);
 
 struct Engine<'a, O> {
     order: &'a Order,
-    work: &'a Work,
+    work: &'a StepWork,
     observer: &'a mut O,
     ranks: Vec<RankState>,
     /// Time at which each result is made, or, where another rank needs it, begins to be sent.
@@ -220,7 +228,7 @@ impl OverlappedPair {
 }
 
 /// Returns whether a send is of the action's stage and micro-batch.
-fn is_result(send: &Op, action: Action) -> bool {
+fn is_result(send: &ScheduledOp, action: Action) -> bool {
     (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
 }
 
@@ -231,7 +239,7 @@ enum Progress {
 }
 
 impl<'a, O: Observer> Engine<'a, O> {
-    fn new(order: &'a Order, work: &'a Work, observer: &'a mut O) -> Self {
+    fn new(order: &'a Order, work: &'a StepWork, observer: &'a mut O) -> Self {
         let mut ranks = Vec::with_capacity(work.ranks.len());
         for (rank, of_rank) in work.ranks.iter().enumerate() {
             let mut state = RankState { waits_for: NONE, ..RankState::default() };
@@ -301,7 +309,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Sends a result; returns the end of the message.
-    fn send(&mut self, rank: usize, op: &Op, stage: &StageWork) -> Nanos {
+    fn send(&mut self, rank: usize, op: &ScheduledOp, stage: &StageWork) -> Nanos {
         let message = match op.kind {
             ActionKind::SendForward => stage.send_forward,
             _ => stage.send_backward,
@@ -330,7 +338,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Records the time of a result, and queues the rank that waits for it.
-    fn note(&mut self, op: &Op, time: Nanos) {
+    fn note(&mut self, op: &ScheduledOp, time: Nanos) {
         if op.result == NONE {
             return;
         }
@@ -344,7 +352,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Time at which an action's input is made or sent; `None` if that is not known yet.
-    fn made(&mut self, rank: usize, op: &Op) -> Option<Nanos> {
+    fn made(&mut self, rank: usize, op: &ScheduledOp) -> Option<Nanos> {
         if op.need == NONE {
             return Some(Nanos::ZERO);
         }
@@ -357,7 +365,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Time at which an action's input arrives, if it was made or sent at `made`.
-    fn receive(&mut self, rank: usize, op: &Op, made: Nanos) -> Nanos {
+    fn receive(&mut self, rank: usize, op: &ScheduledOp, made: Nanos) -> Nanos {
         if !op.receives {
             return made;
         }
@@ -381,7 +389,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// The time of the message that an action needs.
-    fn message_to(&self, op: &Op) -> Nanos {
+    fn message_to(&self, op: &ScheduledOp) -> Nanos {
         match op.kind {
             ActionKind::Forward => self.work.stages[op.stage as usize - 1].send_forward.time,
             _ => self.work.stages[op.stage as usize + 1].send_backward.time,
@@ -389,7 +397,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Begins an action whose input arrives at `ready`; returns the index of the result that it waited for, if it did.
-    fn begin(&mut self, rank: usize, op: &Op, ready: Nanos) -> Option<u32> {
+    fn begin(&mut self, rank: usize, op: &ScheduledOp, ready: Nanos) -> Option<u32> {
         let mut waited_for = None;
         if ready > self.ranks[rank].now {
             waited_for = Some(op.need);
@@ -408,7 +416,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         waited_for
     }
 
-    fn action(&mut self, rank: usize, op: &Op, stage: &StageWork) -> Progress {
+    fn action(&mut self, rank: usize, op: &ScheduledOp, stage: &StageWork) -> Progress {
         if !self.ranks[rank].has_begun {
             let Some(made) = self.made(rank, op) else { return Progress::Blocked };
             let ready = self.receive(rank, op, made);
@@ -419,8 +427,8 @@ impl<'a, O: Observer> Engine<'a, O> {
         let parts = stage.parts(op.kind, op.is_first, op.is_last);
         while let Some(part) = parts.get(self.ranks[rank].part) {
             match *part {
-                Part::Run(run) => self.run(rank, op, run),
-                Part::Collective(collective) => match self.join(rank, op, collective) {
+                PassPart::Run(run) => self.run(rank, op, run),
+                PassPart::Collective(collective) => match self.join(rank, op, collective) {
                     Progress::Done => {}
                     Progress::Blocked => return Progress::Blocked,
                 },
@@ -434,7 +442,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         Progress::Done
     }
 
-    fn end(&mut self, rank: usize, op: &Op, now: Nanos) {
+    fn end(&mut self, rank: usize, op: &ScheduledOp, now: Nanos) {
         let state = &mut self.ranks[rank];
         state.part = 0;
         state.has_begun = false;
@@ -444,7 +452,7 @@ impl<'a, O: Observer> Engine<'a, O> {
 
     /// Runs two overlapped passes, once the inputs of both are known. Where the work has their time together, they
     /// share the device from the arrival of the second's input; else one follows the other.
-    fn pair(&mut self, rank: usize, first: &Op, second: &Op) -> Progress {
+    fn pair(&mut self, rank: usize, first: &ScheduledOp, second: &ScheduledOp) -> Progress {
         let Some(_) = self.made(rank, first) else { return Progress::Blocked };
         let Some(made) = self.made(rank, second) else { return Progress::Blocked };
         let work = self.work;
@@ -463,9 +471,10 @@ impl<'a, O: Observer> Engine<'a, O> {
         let waited_for = self.begin(rank, first, ready);
         let start = self.ranks[rank].now;
         let late = self.receive(rank, second, made).saturating_sub(start);
-        let parts =
-            |op: &Op| work.stages[op.stage as usize].parts(op.kind, op.is_first, op.is_last).iter();
-        let time = |op: &Op| parts(op).map(Part::time).sum::<Nanos>();
+        let parts = |op: &ScheduledOp| {
+            work.stages[op.stage as usize].parts(op.kind, op.is_first, op.is_last).iter()
+        };
+        let time = |op: &ScheduledOp| parts(op).map(PassPart::time).sum::<Nanos>();
         let OverlappedPair { first_ends, second_begins, both_end } =
             OverlappedPair::new([time(first), time(second)], *together, late);
         self.observer.begins(rank, first, start, waited_for);
@@ -482,7 +491,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         for op in [first, second] {
             for part in parts(op) {
                 match *part {
-                    Part::Run(run) => {
+                    PassPart::Run(run) => {
                         let time = at(done + run.time.get()) - at(done);
                         done += run.time.get();
                         self.run(rank, op, Run { time, kernels: run.kernels.min(time), ..run });
@@ -504,7 +513,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         Progress::Done
     }
 
-    fn run(&mut self, rank: usize, op: &Op, run: Run) {
+    fn run(&mut self, rank: usize, op: &ScheduledOp, run: Run) {
         let run = self.observer.pace(rank, op, run);
         let state = &mut self.ranks[rank];
         let start = state.now;
@@ -526,21 +535,21 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// A part that begins a transfer, or waits for transfers.
-    fn transfer(&mut self, rank: usize, op: &Op, part: Part) {
+    fn transfer(&mut self, rank: usize, op: &ScheduledOp, part: PassPart) {
         let state = &mut self.ranks[rank];
         let over = &mut |over| self.observer.transferred(rank, over);
         let start = state.now;
         let Waited { end, for_copies } = match part {
-            Part::Start(transfer) => {
+            PassPart::Start(transfer) => {
                 state.transfers.go_on(start, over);
                 let from_host = state.transfers.begin(&transfer, start);
                 self.observer.begins_transfer(rank, op.action(), &transfer, from_host);
                 return;
             }
-            Part::WaitFor(count) => state.transfers.wait_for(count, start, over),
-            Part::Wait => state.transfers.wait_for(state.transfers.num_begun(), start, over),
-            Part::WaitForHost => state.transfers.wait_for_all(start, over),
-            Part::Run(_) | Part::Collective(_) => return,
+            PassPart::WaitFor(count) => state.transfers.wait_for(count, start, over),
+            PassPart::Wait => state.transfers.wait_for(state.transfers.num_begun(), start, over),
+            PassPart::WaitForHost => state.transfers.wait_for_all(start, over),
+            PassPart::Run(_) | PassPart::Collective(_) => return,
         };
         state.now = end;
         if end > start {
@@ -551,7 +560,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Joins a collective with other ranks, which begins when all have joined.
-    fn join(&mut self, rank: usize, op: &Op, collective: GroupCollective) -> Progress {
+    fn join(&mut self, rank: usize, op: &ScheduledOp, collective: GroupCollective) -> Progress {
         if let Some(end) = self.ranks[rank].collective_end.take() {
             self.ranks[rank].now = end;
             self.ranks[rank].times.group_collectives += collective.transfer.time;
@@ -581,7 +590,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         for rank in 0..self.ranks.len() {
             let state = &mut self.ranks[rank];
             if let Some(op) = self.order.ranks[rank].get(state.next) {
-                let step = Some(Step::One(op.action()));
+                let step = Some(ScheduleStep::One(op.action()));
                 return Err(SimulationError::Stuck { rank, step, time: state.now });
             }
             let over = &mut |over| self.observer.transferred(rank, over);

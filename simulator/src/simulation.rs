@@ -9,7 +9,7 @@ use crate::error::SimulationError;
 use crate::order::Order;
 use crate::play::{Played, RankTimes, play};
 use crate::record::{Cause, Endpoints, FinishedAction, Flow, Recorder};
-use crate::work::{Part, Work};
+use crate::work::{PassPart, StepWork};
 
 /// Result of a simulated step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct RunId {
 
 /// An exchange within a run, with times from the begin of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct ExchangeSpan {
     /// Stream on which it is drawn.
     pub stream: Stream,
     /// The collective operation.
@@ -72,7 +72,7 @@ pub struct Exchange {
 ///
 /// Work of other stages or ranks than the schedule has, or ranks that wait for each other at a
 /// collective: a checked schedule cannot deadlock by its messages.
-pub fn simulate(schedule: &Schedule, work: &Work) -> Result<Simulation, SimulationError> {
+pub fn simulate(schedule: &Schedule, work: &StepWork) -> Result<Simulation, SimulationError> {
     simulate_in_detail(schedule, work, &|_| Vec::new())
 }
 
@@ -84,8 +84,8 @@ pub fn simulate(schedule: &Schedule, work: &Work) -> Result<Simulation, Simulati
 /// As [`simulate`].
 pub fn simulate_in_detail(
     schedule: &Schedule,
-    work: &Work,
-    exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
+    work: &StepWork,
+    exchanges: &dyn Fn(RunId) -> Vec<ExchangeSpan>,
 ) -> Result<Simulation, SimulationError> {
     for (what, expected, found) in [
         ("stages", schedule.num_stages() as usize, work.stages.len()),
@@ -104,9 +104,9 @@ pub fn simulate_in_detail(
 }
 
 fn timeline(
-    work: &Work,
+    work: &StepWork,
     record: Recorder<'_>,
-    exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
+    exchanges: &dyn Fn(RunId) -> Vec<ExchangeSpan>,
 ) -> Timeline {
     let Recorder { actions, flows, waits, received, memory, .. } = record;
     let mut events: Vec<Vec<Event>> = waits;
@@ -147,15 +147,15 @@ fn timeline(
 
 /// Adds the exchanges of an action's runs, stretched where a run was slowed down.
 fn add_exchanges(
-    work: &Work,
+    work: &StepWork,
     done: &FinishedAction,
-    exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
+    exchanges: &dyn Fn(RunId) -> Vec<ExchangeSpan>,
     events: &mut Vec<Event>,
 ) {
     let FinishedAction { action, is_first, is_last, ref runs, .. } = *done;
     let parts = work.stages[action.stage as usize].parts(action.kind, is_first, is_last);
     let alone = parts.iter().filter_map(|part| match part {
-        Part::Run(run) => Some(run.time),
+        PassPart::Run(run) => Some(run.time),
         _ => None,
     });
     for (nth, (span, alone)) in runs.iter().zip(alone).enumerate() {

@@ -12,7 +12,7 @@ use crate::{Durations, PassTimes};
 
 /// Work of every stage and every pipeline rank of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct StepWork {
     /// Work of each stage.
     pub stages: Vec<StageWork>,
     /// Work of each pipeline rank.
@@ -43,27 +43,27 @@ pub enum Messages {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageWork {
     /// The forward pass.
-    pub forward: Pass,
+    pub forward: PassParts,
     /// The backward pass, with both gradients.
-    pub backward: Pass,
+    pub backward: PassParts,
     /// The pass for gradients of activations alone.
-    pub input_grad: Pass,
+    pub input_grad: PassParts,
     /// The pass for gradients of parameters alone.
-    pub weight_grad: Pass,
+    pub weight_grad: PassParts,
     /// The forward of the first micro-batch, if it differs.
-    pub first_forward: Option<Pass>,
+    pub first_forward: Option<PassParts>,
     /// The backward of the last micro-batch, if it differs.
-    pub last_backward: Option<Pass>,
+    pub last_backward: Option<PassParts>,
     /// The weight gradient of the last micro-batch, if it differs.
-    pub last_weight_grad: Option<Pass>,
+    pub last_weight_grad: Option<PassParts>,
     /// Transfers that reduce its gradients after the last of them.
     pub reduce: Vec<Transfer>,
     /// The update of the stage's rank, on its first stage.
-    pub update: Pass,
+    pub update: PassParts,
     /// Message to the next stage, if that is on another rank.
-    pub send_forward: Message,
+    pub send_forward: TimedMessage,
     /// Message to the stage before, if that is on another rank.
-    pub send_backward: Message,
+    pub send_backward: TimedMessage,
     /// Memory of the stage's passes.
     pub kept: ActivationBytes,
 }
@@ -95,11 +95,11 @@ pub struct RankWork {
 }
 
 /// The parts of a pass or of an update, one after the other; most have one.
-pub type Pass = SmallVec<[Part; 1]>;
+pub type PassParts = SmallVec<[PassPart; 1]>;
 
 /// A part of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PassPart {
     /// Kernels with their own exchanges.
     Run(Run),
     /// Begins a transfer, without waiting for it.
@@ -202,7 +202,7 @@ pub struct HostCopy {
 /// A collective of pipeline ranks that each of them waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupCollective {
-    /// Ranks that take part: an index of [`Work::groups`].
+    /// Ranks that take part: an index of [`StepWork::groups`].
     pub group: u32,
     /// The collective, and its time once all ranks have joined.
     pub transfer: Transfer,
@@ -212,7 +212,7 @@ pub struct GroupCollective {
 
 /// Message from one rank to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct TimedMessage {
     /// Time from sender to receiver.
     pub time: Nanos,
     /// Bytes that are sent.
@@ -222,8 +222,8 @@ pub struct Message {
 impl StageWork {
     /// A stage that only computes, with messages that take `send`; each micro-batch holds 1 byte.
     pub fn plain(passes: PassTimes, send: Nanos) -> Self {
-        let compute = |kind| smallvec![Part::Run(Run::of_kernels(passes.of(kind)))];
-        let message = Message { time: send, bytes: Bytes::ZERO };
+        let compute = |kind| smallvec![PassPart::Run(Run::of_kernels(passes.of(kind)))];
+        let message = TimedMessage { time: send, bytes: Bytes::ZERO };
         Self {
             forward: compute(ActionKind::Forward),
             backward: compute(ActionKind::Backward),
@@ -242,7 +242,7 @@ impl StageWork {
 
     /// Parts of an action; empty where it neither computes nor updates. `is_first` and `is_last` say whether it is the
     /// first, or the last, of its kind on its rank and stage.
-    pub fn parts(&self, kind: ActionKind, is_first: bool, is_last: bool) -> &[Part] {
+    pub fn parts(&self, kind: ActionKind, is_first: bool, is_last: bool) -> &[PassPart] {
         let special = match kind {
             ActionKind::Forward if is_first => &self.first_forward,
             ActionKind::Backward if is_last => &self.last_backward,
@@ -261,7 +261,7 @@ impl StageWork {
     }
 }
 
-impl Part {
+impl PassPart {
     /// Time of a run; zero for other parts.
     pub(crate) fn time(&self) -> Nanos {
         match self {
@@ -271,7 +271,7 @@ impl Part {
     }
 }
 
-impl Work {
+impl StepWork {
     /// Work of stages that only compute, with messages as delays, and one rank per pipeline rank.
     pub fn plain(durations: &Durations, num_ranks: u32) -> Self {
         let stage = |passes: &PassTimes| StageWork::plain(*passes, durations.send);

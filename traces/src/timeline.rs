@@ -38,7 +38,8 @@ pub struct Track {
     /// Number of ranks that the track represents.
     pub num_ranks: u32,
     /// Events of these ranks, by start. Events on one stream do not overlap, but for the two actions of a
-    /// [`Step::Overlapped`](ir::schedule::Step::Overlapped) on [`Stream::Compute`], and messages that are pure delays.
+    /// [`ScheduleStep::Overlapped`](ir::schedule::ScheduleStep::Overlapped) on [`Stream::Compute`], and messages that
+    /// are pure delays.
     pub events: Vec<Event>,
     /// Memory in use from each time to the next; empty where it is not known.
     pub memory: Vec<MemoryPoint>,
@@ -148,7 +149,7 @@ pub enum Activity {
     /// A copy between device and host, on [`Stream::Host`], with at most one in each direction at a time.
     Copy {
         /// Destination: device or host.
-        to: Side,
+        to: CopyDestination,
         /// The action that needs it.
         action: Action,
     },
@@ -158,19 +159,19 @@ pub enum Activity {
 
 /// Destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
+pub enum CopyDestination {
     /// The GPU or other device.
     Device,
     /// The host of the device.
     Host,
 }
 
-impl Side {
+impl CopyDestination {
     /// Both sides.
     pub const ALL: [Self; 2] = [Self::Device, Self::Host];
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for CopyDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Device => "device",

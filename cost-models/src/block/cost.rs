@@ -11,9 +11,9 @@ use ir::units::{Bytes, Flops, Seconds};
 
 use super::Groups;
 use super::eager::{eager_passes, is_eager};
-use crate::Group;
+use crate::StridedGroup;
 use crate::hardware::Hardware;
-use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
+use crate::kernels::{Basis, Bound, MatmulShape, SelfAttentionShape, Timing};
 
 /// Bytes that the graph counts for a 16-bit logit in the loss's forward and backward: forward reads it, and writes and
 /// reads a softmax in fp32 twice; backward reads that, and writes a gradient (`ir/src/graph/kernels.rs`).
@@ -435,7 +435,7 @@ impl<'a> BlockCost<'a> {
             // and half of the others.
             let [own, other] = [causal, false].map(|causal| {
                 let (batch, sequence) = (shape.batch, shape.queries);
-                alone(AttentionShape { batch, sequence, causal, ..known })
+                alone(SelfAttentionShape { batch, sequence, causal, ..known })
                     .max(device.launch_floor())
             });
             let others = context / shape.queries as f64 - 1.0;
@@ -523,7 +523,7 @@ impl<'a> BlockCost<'a> {
     /// # Source
     ///
     /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 2.1.2: node-limited routing.
-    fn most_domains(&self, group: Group) -> Option<u32> {
+    fn most_domains(&self, group: StridedGroup) -> Option<u32> {
         let of = |kind: &OpKind| match kind {
             OpKind::Router { routing, .. } => routing.groups,
             _ => None,
@@ -565,8 +565,8 @@ fn logits(work: &KernelWork) -> f64 {
 }
 
 /// Shape of an attention in the terms of the fitted curves: as many queries as keys, heads of one size.
-fn known_shape(shape: graph::AttentionShape) -> AttentionShape {
-    AttentionShape {
+fn known_shape(shape: graph::AttentionShape) -> SelfAttentionShape {
+    SelfAttentionShape {
         batch: shape.batch * (shape.context as f64 / shape.document as f64).round() as u64,
         sequence: shape.document,
         heads: shape.heads,

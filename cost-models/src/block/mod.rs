@@ -21,7 +21,7 @@ use ir::units::Bytes;
 use crate::hardware::Hardware;
 use cost::{BlockCost, ExpertTimes};
 pub use groups::Groups;
-pub use part::{Kernels, Part, TimedExchange};
+pub use part::{BlockPart, KernelSequence, TimedExchange};
 pub use parts::BlockParts;
 pub use play::{ByAxis, PassTime, PlayedExchange, played, played_together};
 pub use policy::ByPolicy;
@@ -127,7 +127,7 @@ impl BlockPasses {
 
     fn of(cost: &BlockCost<'_>) -> Self {
         let parts = BlockParts::of(cost);
-        let play = |parts: &[Part]| played(parts, cost.hardware.slowdown_per_mille(), |_| {});
+        let play = |parts: &[BlockPart]| played(parts, cost.hardware.slowdown_per_mille(), |_| {});
         let work = cost.work;
         Self {
             forward: play(&parts.forward),

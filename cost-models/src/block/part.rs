@@ -3,13 +3,13 @@
 use ir::graph::{Axis, Exchange};
 use ir::units::{Bytes, Flops, Nanos};
 
-use crate::Group;
+use crate::StridedGroup;
 
 /// A part of a pass; parts run one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Part {
+pub enum BlockPart {
     /// Runs kernels.
-    Kernels(Kernels),
+    Kernels(KernelSequence),
     /// Waits for the host, which launches more slowly than the device runs.
     Host(Nanos),
     /// Begins an exchange, without waiting for it.
@@ -20,7 +20,7 @@ pub enum Part {
 
 /// Kernels, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kernels {
+pub struct KernelSequence {
     /// Time with nothing overlapped.
     pub time: Nanos,
     /// FLOPs of their products.
@@ -35,7 +35,7 @@ pub struct TimedExchange {
     /// The exchange.
     pub exchange: Exchange,
     /// Ranks that take part.
-    pub group: Group,
+    pub group: StridedGroup,
     /// Time of the whole exchange.
     pub whole: Nanos,
     /// Time to wait for: less where pieces of it overlap parts of a kernel.

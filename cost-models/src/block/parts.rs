@@ -7,7 +7,7 @@ use ir::units::Nanos;
 
 use super::cost::{BlockCost, ExpertTimes};
 use super::groups::Groups;
-use super::part::{Kernels, Part, TimedExchange};
+use super::part::{BlockPart, KernelSequence, TimedExchange};
 use super::play::{ByAxis, played};
 use super::policy::ByPolicy;
 use crate::hardware::Hardware;
@@ -16,15 +16,15 @@ use crate::hardware::Hardware;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BlockParts {
     /// Parts of the forward pass.
-    pub forward: Vec<Part>,
+    pub forward: Vec<BlockPart>,
     /// Parts of the backward pass, with both gradients, operator by operator.
-    pub backward: Vec<Part>,
+    pub backward: Vec<BlockPart>,
     /// Parts of the gradients of activations alone.
-    pub input_grad: Vec<Part>,
+    pub input_grad: Vec<BlockPart>,
     /// Parts of the gradients of parameters alone.
-    pub weight_grad: Vec<Part>,
+    pub weight_grad: Vec<BlockPart>,
     /// Parts of recompute before the gradients, by policy.
-    pub recompute: ByPolicy<Vec<Part>>,
+    pub recompute: ByPolicy<Vec<BlockPart>>,
 }
 
 impl BlockCost<'_> {
@@ -95,7 +95,7 @@ fn is_ring(exchange: &Exchange) -> bool {
 struct Sequence<'a> {
     cost: &'a BlockCost<'a>,
     exchanges: &'a [TimedExchange],
-    parts: Vec<Part>,
+    parts: Vec<BlockPart>,
 }
 
 impl<'a> Sequence<'a> {
@@ -156,7 +156,7 @@ impl<'a> Sequence<'a> {
         for timed in self.exchanges {
             let Exchange { op: of, pass: at, axis, .. } = timed.exchange;
             if of == op && at == pass && which(&timed.exchange) {
-                self.parts.push(Part::Start(*timed));
+                self.parts.push(BlockPart::Start(*timed));
                 axes[axis as usize] = true;
             }
         }
@@ -165,7 +165,7 @@ impl<'a> Sequence<'a> {
 
     fn wait(&mut self, axes: ByAxis<bool>) {
         let waited = Axis::ALL.into_iter().filter(|axis| axes[*axis as usize]);
-        self.parts.extend(waited.map(Part::Wait));
+        self.parts.extend(waited.map(BlockPart::Wait));
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {
@@ -173,21 +173,21 @@ impl<'a> Sequence<'a> {
         let (time, flops, touched) = (Nanos::from(of_op.time), of_op.flops, of_op.touched);
         match self.parts.last_mut() {
             _ if time == Nanos::ZERO => {}
-            Some(Part::Kernels(last)) => {
+            Some(BlockPart::Kernels(last)) => {
                 last.time += time;
                 last.flops += flops;
                 last.touched += touched;
             }
-            _ => self.parts.push(Part::Kernels(Kernels { time, flops, touched })),
+            _ => self.parts.push(BlockPart::Kernels(KernelSequence { time, flops, touched })),
         }
     }
 
     /// The parts, followed by the wait for the host where it launches them more slowly than they run.
-    fn launched(mut self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> Vec<Part> {
+    fn launched(mut self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> Vec<BlockPart> {
         let device = played(&self.parts, self.cost.hardware.slowdown_per_mille(), |_| {});
         let host = self.cost.wait_for_host(passes, included, device.total());
         if host > Nanos::ZERO {
-            self.parts.push(Part::Host(host));
+            self.parts.push(BlockPart::Host(host));
         }
         self.parts
     }

@@ -5,7 +5,7 @@ use std::ops::{Add, Mul};
 use ir::graph::{Axis, Exchange};
 use ir::units::Nanos;
 
-use super::part::Part;
+use super::part::BlockPart;
 
 /// One value for each [`Axis`], in the order of [`Axis::ALL`].
 pub type ByAxis<T> = [T; Axis::ALL.len()];
@@ -99,7 +99,7 @@ pub struct PlayedExchange {
 /// slower by `slowdown_per_mille` thousandths while one is in flight. `observe` is called with each exchange once it
 /// has been waited for.
 pub fn played(
-    parts: &[Part],
+    parts: &[BlockPart],
     slowdown_per_mille: u32,
     mut observe: impl FnMut(PlayedExchange),
 ) -> PassTime {
@@ -109,7 +109,7 @@ pub fn played(
     let mut pending: Vec<PlayedExchange> = Vec::new();
     for part in parts {
         match part {
-            Part::Kernels(kernels) => {
+            BlockPart::Kernels(kernels) => {
                 time.kernels += kernels.time;
                 let until = ends.into_iter().max().unwrap_or_default();
                 let kernels =
@@ -117,11 +117,11 @@ pub fn played(
                 time.compute += kernels;
                 now += kernels;
             }
-            Part::Host(host) => {
+            BlockPart::Host(host) => {
                 time.host += *host;
                 now += *host;
             }
-            Part::Start(timed) => {
+            BlockPart::Start(timed) => {
                 let line = line(timed.exchange.axis);
                 let start = ends[line].max(now);
                 ends[line] = start + timed.time;
@@ -129,7 +129,7 @@ pub fn played(
                 let (exchange, end, waited) = (timed.exchange, ends[line], Nanos::ZERO);
                 pending.push(PlayedExchange { exchange, start, end, waited });
             }
-            Part::Wait(axis) => {
+            BlockPart::Wait(axis) => {
                 let until = ends[line(*axis)].max(now);
                 time.waits[*axis as usize] += until - now;
                 pending.retain_mut(|played| {
@@ -151,8 +151,8 @@ pub fn played(
 /// has waited longest for the device goes first. `observe` is called as each part begins: with 0 for the first pass, 1
 /// for the other.
 pub fn played_together(
-    one: &[Part],
-    other: &[Part],
+    one: &[BlockPart],
+    other: &[BlockPart],
     slowdown_per_mille: u32,
     mut observe: impl FnMut(usize),
 ) -> Nanos {
@@ -168,12 +168,12 @@ pub fn played_together(
         let thread = &mut threads[first];
         let start = device.max(thread.now);
         let time = match thread.parts[thread.next] {
-            Part::Kernels(kernels) => {
+            BlockPart::Kernels(kernels) => {
                 let until = ends.into_iter().max().unwrap_or_default();
                 overlapped(kernels.time, until.saturating_sub(start), slowdown_per_mille)
             }
-            Part::Host(time) => time,
-            Part::Start(_) | Part::Wait(_) => Nanos::ZERO,
+            BlockPart::Host(time) => time,
+            BlockPart::Start(_) | BlockPart::Wait(_) => Nanos::ZERO,
         };
         thread.next += 1;
         observe(first);
@@ -185,7 +185,7 @@ pub fn played_together(
 
 /// One of two overlapped passes.
 struct Thread<'a> {
-    parts: &'a [Part],
+    parts: &'a [BlockPart],
     next: usize,
     now: Nanos,
     /// Ends of its own exchanges, by axis.
@@ -193,7 +193,7 @@ struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    const fn new(parts: &'a [Part]) -> Self {
+    const fn new(parts: &'a [BlockPart]) -> Self {
         Self { parts, next: 0, now: Nanos::ZERO, own: NOTHING }
     }
 
@@ -201,13 +201,13 @@ impl<'a> Thread<'a> {
     fn go_on(&mut self, ends: &mut ByAxis<Nanos>, mut observe: impl FnMut()) {
         while let Some(part) = self.parts.get(self.next) {
             match part {
-                Part::Kernels(_) | Part::Host(_) => return,
-                Part::Start(timed) => {
+                BlockPart::Kernels(_) | BlockPart::Host(_) => return,
+                BlockPart::Start(timed) => {
                     let line = line(timed.exchange.axis);
                     ends[line] = ends[line].max(self.now) + timed.time;
                     self.own[line] = ends[line];
                 }
-                Part::Wait(axis) => self.now = self.now.max(self.own[line(*axis)]),
+                BlockPart::Wait(axis) => self.now = self.now.max(self.own[line(*axis)]),
             }
             self.next += 1;
             observe();

@@ -4,14 +4,14 @@
 ///
 /// `first` is assumed to be aligned, as in groups of a mesh: a group of stride 1 and size 8 is within one node of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Group {
+pub struct StridedGroup {
     /// Number of ranks.
     pub size: u32,
     /// Distance between neighbours, in ranks.
     pub stride: u32,
 }
 
-impl Group {
+impl StridedGroup {
     /// A group of `size` consecutive ranks.
     pub const fn contiguous(size: u32) -> Self {
         Self { size, stride: 1 }

@@ -9,7 +9,7 @@ mod group;
 mod network;
 mod volume;
 
-pub use group::Group;
+pub use group::StridedGroup;
 pub use ir::collective::Collective;
 pub use network::{Crossed, Network};
 pub use volume::volume_per_rank;

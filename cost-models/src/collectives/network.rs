@@ -7,7 +7,7 @@ use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, Seconds};
 
 use super::curves::CollectiveRates;
-use super::group::Group;
+use super::group::StridedGroup;
 use crate::fitted::section;
 use crate::kernels::Basis;
 
@@ -115,12 +115,12 @@ impl Network {
     /// # Assumes
     ///
     /// Each GPU has its own NIC, and the network beyond does not block.
-    pub fn time(&self, kind: Collective, group: Group, bytes: Bytes) -> Seconds {
+    pub fn time(&self, kind: Collective, group: StridedGroup, bytes: Bytes) -> Seconds {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
         let group = match kind {
-            Collective::SendReceive => Group { size: 2, ..group },
+            Collective::SendReceive => StridedGroup { size: 2, ..group },
             _ => group,
         };
         Seconds::new(self.over(kind, group.size, bytes, &self.crossings(group)))
@@ -131,7 +131,7 @@ impl Network {
     pub fn time_beyond(
         &self,
         kind: Collective,
-        group: Group,
+        group: StridedGroup,
         (num_ranks, own): (u32, u32),
         bytes: Bytes,
     ) -> Seconds {
@@ -180,7 +180,7 @@ impl Network {
     }
 
     /// Evidence on which the time of a collective is based.
-    pub fn basis(&self, kind: Collective, group: Group, bytes: Bytes) -> Basis {
+    pub fn basis(&self, kind: Collective, group: StridedGroup, bytes: Bytes) -> Basis {
         let is_measured = match self.crossings(group).as_slice() {
             [only] if only.below == 1 => {
                 let rates = only.level.rates.as_ref();
@@ -206,7 +206,7 @@ impl Network {
     /// DeepSeek-AI 2025, DeepEP: tokens cross the network once for each node and are forwarded there.
     pub fn dispatch(
         &self,
-        group: Group,
+        group: StridedGroup,
         bytes: Bytes,
         top_k: u64,
         most_domains: Option<u32>,
@@ -247,7 +247,7 @@ impl Network {
     /// # Assumes
     ///
     /// The others send at once, and their own links are not the bottleneck.
-    pub fn to_one(&self, group: Group, bytes: Bytes) -> Seconds {
+    pub fn to_one(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
@@ -264,11 +264,11 @@ impl Network {
     }
 
     /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses.
-    pub(crate) fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
+    pub(crate) fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
         // The two ranks are in different domains of the level below.
         let inner = self.outermost_level(group).checked_sub(1);
         let apart = inner.map_or(1, |level| self.levels[level].ranks);
-        let ends = Group { size: 2, stride: group.stride.max(apart) };
+        let ends = StridedGroup { size: 2, stride: group.stride.max(apart) };
         self.time(Collective::SendReceive, ends, bytes)
     }
 
@@ -279,7 +279,7 @@ impl Network {
 
     /// Index of the outermost level that a collective of `group` crosses, which sets its pace; counted from the
     /// innermost, 0 for a group of one.
-    pub fn outermost_level(&self, group: Group) -> usize {
+    pub fn outermost_level(&self, group: StridedGroup) -> usize {
         let within = |level: &Level| group.members_within(level.ranks) == group.size.max(1);
         self.levels.iter().position(within).unwrap_or(self.levels.len().saturating_sub(1))
     }
@@ -290,7 +290,7 @@ impl Network {
     }
 
     /// The outermost level that a collective of `group` crosses, with its members there; `None` for a group of one.
-    pub fn crossed(&self, group: Group) -> Option<Crossed> {
+    pub fn crossed(&self, group: StridedGroup) -> Option<Crossed> {
         let level = self.outermost_level(group);
         let within = |level: usize| self.levels.get(level).map(|it| group.members_within(it.ranks));
         let below = level.checked_sub(1).and_then(within).unwrap_or(1);
@@ -328,7 +328,7 @@ impl Network {
     }
 
     /// The levels at which the group has ranks in different domains of the level below.
-    fn crossings(&self, group: Group) -> Vec<Crossing<'_>> {
+    fn crossings(&self, group: StridedGroup) -> Vec<Crossing<'_>> {
         let mut below = 1;
         let mut crossings = Vec::with_capacity(self.levels.len());
         for level in &self.levels {

@@ -22,9 +22,9 @@ use ir::units::Seconds;
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
 use super::timing::{Basis, Bound, Timing};
 
-/// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values `[b, s, kv_heads, head_dim]`.
+/// The shape of a self-attention: queries `[b, s, heads, head_dim]`, keys and values `[b, s, kv_heads, head_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AttentionShape {
+pub struct SelfAttentionShape {
     /// Number of sequences.
     pub batch: u64,
     /// Number of queries in a sequence, and of keys.
@@ -86,7 +86,7 @@ impl Rates {
         Self { formats, is_own: chosen.is_own[1] }
     }
 
-    pub(super) fn forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
+    pub(super) fn forward(&self, precision: Precision, shape: SelfAttentionShape) -> Timing {
         self.formats[precision as usize].forward(shape)
     }
 
@@ -94,7 +94,7 @@ impl Rates {
     pub(super) fn training_forward(
         &self,
         precision: Precision,
-        shape: AttentionShape,
+        shape: SelfAttentionShape,
         rate: f64,
     ) -> Timing {
         self.scaled(precision, shape, 1.0 / rate)
@@ -104,21 +104,21 @@ impl Rates {
     pub(super) fn training_backward(
         &self,
         precision: Precision,
-        shape: AttentionShape,
+        shape: SelfAttentionShape,
         rate: f64,
     ) -> Timing {
         self.scaled(precision, shape, BACKWARD_FLOPS / rate)
     }
 
     /// Evidence on which the time of an attention is based.
-    pub(super) fn basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
-        let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
+    pub(super) fn basis(&self, precision: Precision, shape: SelfAttentionShape) -> Basis {
+        let SelfAttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
         let sizes = [sequence, batch * heads, head_dim, heads / kv_heads.max(1)];
         let rates = &self.formats[precision as usize];
         Basis::of(self.is_own, rates.correction.covers(sizes.map(|size| size as f64)))
     }
 
-    fn scaled(&self, precision: Precision, shape: AttentionShape, factor: f64) -> Timing {
+    fn scaled(&self, precision: Precision, shape: SelfAttentionShape, factor: f64) -> Timing {
         let measured = self.forward(precision, shape);
         let rates = &self.formats[precision as usize];
         let saturated = rates.least(shape) * (rates.peak / rates.saturated(shape.head_dim));
@@ -148,7 +148,7 @@ impl FormatRates {
         }
     }
 
-    fn forward(&self, shape: AttentionShape) -> Timing {
+    fn forward(&self, shape: SelfAttentionShape) -> Timing {
         let [b, s, heads, kv_heads, dim] =
             [shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim]
                 .map(|size| size as f64);
@@ -173,7 +173,7 @@ impl FormatRates {
     }
 
     /// Time of the forward pass at peak rate.
-    fn least(&self, shape: AttentionShape) -> Seconds {
+    fn least(&self, shape: SelfAttentionShape) -> Seconds {
         let [b, s, heads, dim] =
             [shape.batch, shape.sequence, shape.heads, shape.head_dim].map(|size| size as f64);
         let pairs = if shape.causal { s * (s + 1.0) / 2.0 } else { s * s };

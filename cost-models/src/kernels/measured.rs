@@ -7,12 +7,12 @@
 //! The quantities are defined in `ir/src/cluster/measured.rs`; their costs were fitted where the kernels ran.
 
 use ir::cluster::{
-    AttentionTime, KernelTimes, MeasuredKernels, PassTimes, Precision, ProductTime, Times,
+    AttentionTime, KernelTimes, MeasuredKernels, MeasuredPasses, Precision, ProductTime, Times,
 };
 use ir::graph::Pass;
 use ir::units::{Bytes, Seconds};
 
-use super::attention::AttentionShape;
+use super::attention::SelfAttentionShape;
 use super::matmul::MatmulShape;
 
 /// Measured costs of a precision, if there are any.
@@ -31,8 +31,12 @@ pub(super) fn product(times: &KernelTimes, pass: Pass, shape: MatmulShape) -> Op
 }
 
 /// Time of an attention forward or backward.
-pub(super) fn attention(times: &KernelTimes, pass: Pass, shape: AttentionShape) -> Option<Seconds> {
-    let AttentionShape { batch, sequence, heads, kv_heads, head_dim, causal } = shape;
+pub(super) fn attention(
+    times: &KernelTimes,
+    pass: Pass,
+    shape: SelfAttentionShape,
+) -> Option<Seconds> {
+    let SelfAttentionShape { batch, sequence, heads, kv_heads, head_dim, causal } = shape;
     let sizes = [batch, sequence, heads, kv_heads, head_dim];
     let of_pass = of_pass(&times.attention, pass)?;
     Some(time(&of_pass, AttentionTime::quantities(sizes, causal)))
@@ -54,7 +58,7 @@ pub(super) fn plain_memory(times: &KernelTimes, bytes: Bytes) -> Seconds {
     }
 }
 
-fn of_pass<T: Copy>(passes: &PassTimes<T>, pass: Pass) -> Option<T> {
+fn of_pass<T: Copy>(passes: &MeasuredPasses<T>, pass: Pass) -> Option<T> {
     match pass {
         Pass::Forward => passes.forward,
         Pass::InputGrad => passes.input_grad,

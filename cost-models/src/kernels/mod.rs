@@ -8,7 +8,7 @@ mod rates;
 mod timing;
 mod training;
 
-pub use attention::AttentionShape;
+pub use attention::SelfAttentionShape;
 pub use matmul::{MatmulFormat, MatmulShape};
 pub use timing::{Basis, Bound, Timing};
 pub use training::TrainingRates;
@@ -149,7 +149,7 @@ impl Device {
     }
 
     /// Time of a fused attention's forward pass, as measured with inference kernels.
-    pub fn attention_forward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
+    pub fn attention_forward(&self, precision: Precision, shape: SelfAttentionShape) -> Seconds {
         self.attention.forward(precision, shape).time
     }
 
@@ -157,7 +157,7 @@ impl Device {
     pub fn training_attention_forward(
         &self,
         precision: Precision,
-        shape: AttentionShape,
+        shape: SelfAttentionShape,
     ) -> Seconds {
         let measured = measured::times(self.measured.as_ref(), precision);
         if let Some(time) =
@@ -170,7 +170,7 @@ impl Device {
     }
 
     /// Time of a fused attention's backward pass, which recomputes the scores.
-    pub fn attention_backward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
+    pub fn attention_backward(&self, precision: Precision, shape: SelfAttentionShape) -> Seconds {
         let measured = measured::times(self.measured.as_ref(), precision);
         if let Some(time) =
             measured.and_then(|times| measured::attention(times, Pass::InputGrad, shape))
@@ -235,7 +235,7 @@ impl Device {
     }
 
     /// Evidence on which the time of an attention is based.
-    pub fn attention_basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
+    pub fn attention_basis(&self, precision: Precision, shape: SelfAttentionShape) -> Basis {
         if self.is_measured(precision) {
             return Basis::Interpolated;
         }

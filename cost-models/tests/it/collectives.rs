@@ -1,7 +1,7 @@
 //! Laws and textbook values of collectives.
 
 use cost_models::clusters::preset;
-use cost_models::{Basis, Collective, Group, Network, volume_per_rank};
+use cost_models::{Basis, Collective, Network, StridedGroup, volume_per_rank};
 use ir::units::{Bytes, Seconds};
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ proptest! {
     fn one_rank_costs_nothing(
         kind in kinds(), network in networks(), stride in 1u32..100, bytes in 0u64..1 << 40,
     ) {
-        let time = network.time(kind, Group { size: 1, stride }, Bytes::new(bytes));
+        let time = network.time(kind, StridedGroup { size: 1, stride }, Bytes::new(bytes));
         prop_assert_eq!(time, Seconds::ZERO);
     }
 
@@ -53,7 +53,7 @@ proptest! {
         kind in kinds(), network in networks(), size in 2u32..600, stride in 1u32..100,
         log_bytes in 0.0..34f64, factor in 1.0..4f64,
     ) {
-        let group = Group { size, stride };
+        let group = StridedGroup { size, stride };
         let bytes = log_bytes.exp2();
         let less = network.time(kind, group, Bytes::from_f64(bytes));
         let more = network.time(kind, group, Bytes::from_f64(bytes * factor));
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn a_large_all_reduce_is_a_reduce_scatter_and_an_all_gather(size in 2u32..64, stride in 1u32..9) {
         let network = Network::new(&preset("h800").unwrap());
-        let group = Group { size, stride };
+        let group = StridedGroup { size, stride };
         let time = |kind| network.time(kind, group, Bytes::new(8 << 30)).get();
         let both = time(Collective::ReduceScatter) + time(Collective::AllGather);
         let ratio = time(Collective::AllReduce) / both;
@@ -76,8 +76,8 @@ proptest! {
     fn a_wider_stride_never_takes_less_time(kind in kinds(), size in 2u32..9, log_bytes in 20u32..32) {
         let network = Network::new(&preset("h800").unwrap());
         let bytes = Bytes::new(1 << log_bytes);
-        let near = network.time(kind, Group { size, stride: 1 }, bytes);
-        let far = network.time(kind, Group { size, stride: 8 }, bytes);
+        let near = network.time(kind, StridedGroup { size, stride: 1 }, bytes);
+        let far = network.time(kind, StridedGroup { size, stride: 8 }, bytes);
         prop_assert!(far.get() >= near.get(), "{near} near, {far} far");
     }
 }
@@ -90,7 +90,8 @@ fn an_all_gather_agrees_with_the_scaling_book() {
     let cluster = preset("h100").unwrap();
     let ideal = volume_per_rank(Collective::AllGather, 8, size) / cluster.levels[0].bandwidth;
     assert_eq!(ideal.to_string(), "1.04 ms");
-    let measured = Network::new(&cluster).time(Collective::AllGather, Group::contiguous(8), size);
+    let measured =
+        Network::new(&cluster).time(Collective::AllGather, StridedGroup::contiguous(8), size);
     assert_eq!(measured.to_string(), "1.40 ms");
 }
 
@@ -105,7 +106,7 @@ fn few_ranks_of_a_mesh_have_few_of_its_links() {
     switched.levels[0].wiring = None;
     let bytes = Bytes::new(1 << 32);
     let seconds = |cluster, size, stride| {
-        let group = Group { size, stride };
+        let group = StridedGroup { size, stride };
         Network::new(cluster).time(Collective::AllReduce, group, bytes).get()
     };
     for (size, stride, links) in [(2, 1, 1.0), (2, 4, 1.0), (4, 2, 3.0), (8, 1, 7.0)] {
@@ -121,7 +122,7 @@ fn an_all_reduce_over_nodes_reaches_the_bandwidth_of_their_nics() {
     for (name, gib, measured) in [("h200", 4, 365e9), ("b200", 16, 382e9)] {
         let size = Bytes::new(gib << 30);
         let network = Network::new(&preset(name).unwrap());
-        let time = network.time(Collective::AllReduce, Group::contiguous(32), size);
+        let time = network.time(Collective::AllReduce, StridedGroup::contiguous(32), size);
         let bus = volume_per_rank(Collective::AllReduce, 32, size) / time;
         let ratio = bus.get() / measured;
         assert!((0.9..1.1).contains(&ratio), "{name}: {bus}, measured {measured}");
@@ -133,8 +134,11 @@ fn an_all_reduce_over_nodes_reaches_the_bandwidth_of_their_nics() {
 fn a_group_with_one_rank_a_node_has_one_nic() {
     let cluster = preset("h100").unwrap();
     let size = Bytes::new(8 << 30);
-    let time =
-        Network::new(&cluster).time(Collective::AllGather, Group { size: 16, stride: 8 }, size);
+    let time = Network::new(&cluster).time(
+        Collective::AllGather,
+        StridedGroup { size: 16, stride: 8 },
+        size,
+    );
     let ideal = volume_per_rank(Collective::AllGather, 16, size) / cluster.levels[1].bandwidth;
     let ratio = time / ideal;
     // What is reached on 4 nodes, and what 16 take longer.
@@ -147,7 +151,7 @@ fn transfers_take_longer_over_more_nodes() {
     let network = Network::new(&preset("h100").unwrap());
     let size = Bytes::new(8 << 30);
     let share = |nodes: u32| {
-        let group = Group::contiguous(8 * nodes);
+        let group = StridedGroup::contiguous(8 * nodes);
         let moved = volume_per_rank(Collective::AllGather, group.size, size);
         network.time(Collective::AllGather, group, size).get() / moved.as_f64()
     };
@@ -170,7 +174,7 @@ fn measured_collectives_take_what_was_measured() {
     let mut cluster = preset("l4").unwrap();
     cluster.levels = vec![serde_json::from_str(level).unwrap()];
     let network = Network::new(&cluster);
-    let (group, bytes) = (Group::contiguous(4), Bytes::new(4_000_000));
+    let (group, bytes) = (StridedGroup::contiguous(4), Bytes::new(4_000_000));
     let is = |kind, seconds: f64| {
         let time = network.time(kind, group, bytes).get();
         assert!((time / seconds - 1.0).abs() < 1e-9, "{kind}: {time}, not {seconds}");

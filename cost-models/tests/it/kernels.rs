@@ -1,7 +1,7 @@
 //! Laws of kernel times.
 
 use cost_models::clusters::preset;
-use cost_models::{AttentionShape, Bound, Device, MatmulShape};
+use cost_models::{Bound, Device, MatmulShape, SelfAttentionShape};
 use ir::cluster::Precision;
 use ir::framework::AttentionLibrary;
 use ir::graph::Pass;
@@ -18,8 +18,8 @@ fn devices() -> impl Strategy<Value = (Device, f64)> {
     })
 }
 
-fn attention(sequence: u64, heads: u64, causal: bool) -> AttentionShape {
-    AttentionShape { batch: 2, sequence, heads, kv_heads: heads, head_dim: 128, causal }
+fn attention(sequence: u64, heads: u64, causal: bool) -> SelfAttentionShape {
+    SelfAttentionShape { batch: 2, sequence, heads, kv_heads: heads, head_dim: 128, causal }
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn long_attention_takes_the_time_that_was_measured() {
         if size("sequence") < 4096 {
             continue;
         }
-        let shape = AttentionShape {
+        let shape = SelfAttentionShape {
             batch: size("batch"),
             sequence: size("sequence"),
             heads: size("heads"),
@@ -186,7 +186,7 @@ fn measured_kernels_go_before_rates() {
     is("as forward", product(Pass::InputGrad), forward);
     is("at the peak", product(Pass::WeightGrad), 2.4e7 / 2e11);
     // 256 queries are 4 blocks, which see 10 of 16 blocks of keys.
-    let shape = AttentionShape {
+    let shape = SelfAttentionShape {
         batch: 2,
         sequence: 256,
         heads: 8,

@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use cost_models::clusters::preset;
-use cost_models::{AttentionShape, Collective, Device, Group, MatmulFormat, MatmulShape, Network};
+use cost_models::{
+    Collective, Device, MatmulFormat, MatmulShape, Network, SelfAttentionShape, StridedGroup,
+};
 use ir::cluster::Precision;
 use ir::graph::Pass;
 use ir::units::{Bytes, Seconds};
@@ -106,7 +108,7 @@ fn attention_takes_the_time_measured() {
         let device = device(gpu);
         let precision = if dtype == "fp8" { Precision::Fp8 } else { Precision::Bf16 };
         let error = mean_error(&rows, 20e-6, |row| {
-            let shape = AttentionShape {
+            let shape = SelfAttentionShape {
                 batch: count(&row[0]),
                 sequence: count(&row[1]),
                 heads: count(&row[2]),
@@ -134,7 +136,7 @@ fn collectives_take_the_time_measured() {
                     .find(|kind| kind.name() == row[0])
                     .expect("a preset or a kind of collective");
                 let bytes = count(&row[2]);
-                let group = Group::contiguous(count(&row[1]) as u32);
+                let group = StridedGroup::contiguous(count(&row[1]) as u32);
                 ((bytes >= 1 << 16) == large).then(|| network.time(kind, group, Bytes::new(bytes)))
             })
         };

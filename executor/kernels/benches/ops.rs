@@ -10,7 +10,7 @@ use criterion::{
 };
 use executor_kernels::array::Array;
 use executor_kernels::ops::activation::{Function, gated_forward, gated_input_grad};
-use executor_kernels::ops::attention::{self, Scoring, Visibility};
+use executor_kernels::ops::attention::{self, KeyVisibility, Scoring};
 use executor_kernels::ops::rotary::{Rotary, frequencies};
 use executor_kernels::ops::{embedding, linear, loss, norm};
 use ir::graph::{AttentionMask, NormKind, RotaryPairs, RotaryScaling};
@@ -74,7 +74,7 @@ fn benches(criterion: &mut Criterion) {
     time("rotary/forward", &|| vec![rotary.apply(heads.clone())]);
 
     for (name, mask) in [("causal", AttentionMask::Causal), ("full", AttentionMask::Full)] {
-        let visibility = Visibility { mask, query_start: 0, key_start: 0 };
+        let visibility = KeyVisibility { mask, query_start: 0, key_start: 0 };
         let scoring = Scoring::plain(0.125);
         let qkv = || (heads.clone(), heads.clone(), heads.clone());
         let forward = || {

@@ -5,8 +5,8 @@ use ir::graph::{NormKind, RotaryPairs, RotaryScaling};
 
 use crate::array::Array;
 use crate::ops::activation::{Function, gated_forward, gated_input_grad};
-use crate::ops::attention::{self, Bias, Scoring, Visibility};
-use crate::ops::experts::{self, Rule};
+use crate::ops::attention::{self, Bias, KeyVisibility, Scoring};
+use crate::ops::experts::{self, RoutingRule};
 use crate::ops::rotary::{Rotary, frequencies};
 use crate::ops::{AdamW, BasicKernels, Kernels};
 use crate::ops::{linear, loss, norm};
@@ -226,7 +226,7 @@ impl OperatorTrial for Update {
 /// Rows dispatched to the experts that they choose, multiplied by each expert's matrix and combined; and all gradients,
 /// those of parameters divided by the number of rows.
 #[derive(Clone, Copy, Debug)]
-pub struct ToExperts(pub Rule);
+pub struct ToExperts(pub RoutingRule);
 
 /// Sizes of a mixture of experts.
 #[derive(Clone, Copy, Debug)]
@@ -302,7 +302,7 @@ pub struct Attend {
     /// True where each head has a sink; the gradient of sinks is then one more output.
     pub has_sinks: bool,
     /// Visible keys.
-    pub visibility: Visibility,
+    pub visibility: KeyVisibility,
 }
 
 /// Sizes of attention of two sequences.
@@ -324,7 +324,7 @@ pub struct AttentionSizes {
 
 impl Attend {
     /// Attention without cap, slopes and sinks.
-    pub const fn plain(visibility: Visibility) -> Self {
+    pub const fn plain(visibility: KeyVisibility) -> Self {
         Self { soft_cap: None, has_slopes: false, has_sinks: false, visibility }
     }
 

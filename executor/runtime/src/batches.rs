@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
-use ir::graph::{DimName, Element as GraphElement, Extent, OpKind};
+use ir::graph::{DimName, ElementType, Extent, OpKind};
 
 use crate::block::{Env, Further, MicroBatch, SharedMicroBatch};
 use crate::data::masking::{IGNORED, Masking, num_masked};
@@ -198,8 +198,7 @@ fn synthetic<B: Kernels>(
 /// Sizes of the model's input of one sample.
 fn input_shape(program: &Program) -> Vec<usize> {
     sample_shape(program.block(0).block.nodes().find_map(|node| {
-        let is_data =
-            node.op.kind == OpKind::Input && node.op.output.element != GraphElement::Index;
+        let is_data = node.op.kind == OpKind::Input && node.op.output.element != ElementType::Index;
         is_data.then_some(&node.op.output)
     }))
 }

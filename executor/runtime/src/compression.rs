@@ -12,7 +12,7 @@ use ir::graph::WeightFormat;
 use ir::replication::GradientCompression;
 use traces::timeline::Stream;
 
-use crate::exchange::{Exchange, Link, Sums, UnitGradient};
+use crate::exchange::{GradientExchange, Link, Sums, UnitGradient};
 use crate::mesh::ReplicaGroups;
 use crate::quantised::{Codes, quantised, restored};
 
@@ -117,7 +117,7 @@ impl<B: Kernels> Compressor<B> {
     }
 }
 
-impl<B: Kernels> Exchange<B> for Compressor<B> {
+impl<B: Kernels> GradientExchange<B> for Compressor<B> {
     fn sum(
         &self,
         link: &Link<B>,

@@ -71,7 +71,7 @@ impl<B: Kernels> Link<B> {
 }
 
 /// A way in which gradients of replicas are summed.
-pub(crate) trait Exchange<B: Kernels>: Send + Sync {
+pub(crate) trait GradientExchange<B: Kernels>: Send + Sync {
     /// The sums of a bucket's gradients, or their shards, where this rank receives them.
     fn sum(
         &self,
@@ -94,7 +94,7 @@ pub(crate) trait Exchange<B: Kernels>: Send + Sync {
 /// All-reduce, or reduce-scatter to the ranks that shard.
 pub(crate) struct Reduce;
 
-impl<B: Kernels> Exchange<B> for Reduce {
+impl<B: Kernels> GradientExchange<B> for Reduce {
     fn sum(
         &self,
         link: &Link<B>,
@@ -141,7 +141,7 @@ impl<B: Kernels> Exchange<B> for Reduce {
 /// [`Reduce`], with the sums copied to the host.
 pub(crate) struct ReduceToHost<B: Kernels>(pub(crate) Arc<Host<B>>);
 
-impl<B: Kernels> Exchange<B> for ReduceToHost<B> {
+impl<B: Kernels> GradientExchange<B> for ReduceToHost<B> {
     fn sum(
         &self,
         link: &Link<B>,
@@ -165,7 +165,7 @@ impl<B: Kernels> Exchange<B> for ReduceToHost<B> {
 /// A gather to the first replica, which alone gets the sum.
 pub(crate) struct GatherToFirst;
 
-impl<B: Kernels> Exchange<B> for GatherToFirst {
+impl<B: Kernels> GradientExchange<B> for GatherToFirst {
     fn sum(
         &self,
         link: &Link<B>,

@@ -9,7 +9,7 @@ use executor_kernels::array::Array;
 use executor_kernels::lock::lock;
 use executor_kernels::ops::Kernels;
 use ir::schedule::{Action, ActionKind};
-use traces::timeline::{Activity, Side, Stream};
+use traces::timeline::{Activity, CopyDestination, Stream};
 
 use crate::recorder::Recorder;
 
@@ -146,7 +146,8 @@ const fn of_no_micro_batch(kind: ActionKind) -> Action {
 }
 
 fn copied_to_host<B: Kernels>(recorder: &Recorder, array: Array<B>, action: Action) -> HostArray {
-    let (bytes, activity) = (array.num_bytes(), Activity::Copy { to: Side::Host, action });
+    let (bytes, activity) =
+        (array.num_bytes(), Activity::Copy { to: CopyDestination::Host, action });
     recorder
         .record(Stream::Host, activity, bytes, || Array::from_data(array.into_data(), &FlexDevice))
 }
@@ -157,6 +158,7 @@ fn copied_to_device<B: Kernels>(
     device: &B::Device,
     action: Action,
 ) -> Array<B> {
-    let (bytes, activity) = (array.num_bytes(), Activity::Copy { to: Side::Device, action });
+    let (bytes, activity) =
+        (array.num_bytes(), Activity::Copy { to: CopyDestination::Device, action });
     recorder.record(Stream::Host, activity, bytes, || Array::from_data(array.into_data(), device))
 }

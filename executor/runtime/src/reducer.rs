@@ -14,7 +14,9 @@ use ir::schedule::ActionKind;
 use traces::timeline::Stream;
 
 use crate::compression::Compressor;
-use crate::exchange::{Exchange, GatherToFirst, Link, Reduce, ReduceToHost, Sums, UnitGradient};
+use crate::exchange::{
+    GatherToFirst, GradientExchange, Link, Reduce, ReduceToHost, Sums, UnitGradient,
+};
 use crate::host::{Host, Placed};
 use crate::mesh::ReplicaGroups;
 use crate::recorder::Recorder;
@@ -24,7 +26,10 @@ use crate::settings::Settings;
 pub(crate) type Gathering<B> = JobHandle<InFlight<Vec<Array<B>>>>;
 
 /// The exchange of gradients that the settings ask for: one line for each that is not the plain reduction.
-fn exchange<B: Kernels>(settings: &Settings, host: Option<Arc<Host<B>>>) -> Arc<dyn Exchange<B>> {
+fn exchange<B: Kernels>(
+    settings: &Settings,
+    host: Option<Arc<Host<B>>>,
+) -> Arc<dyn GradientExchange<B>> {
     let Replication { method, compression, .. } = settings.replication;
     match (compression, method, host) {
         (Some(compression), ..) => Arc::new(Compressor::new(compression, settings.seed)),
@@ -40,7 +45,7 @@ pub(crate) struct Reducer<B: Kernels> {
     /// A thread for collectives; none where collectives are asynchronous by themselves.
     queue: Option<Queue>,
     bucket_bytes: u64,
-    exchange: Arc<dyn Exchange<B>>,
+    exchange: Arc<dyn GradientExchange<B>>,
     bucket: Vec<UnitGradient<B>>,
     bucket_replicas: Option<ReplicaGroups>,
     /// Reductions in flight: their units, and the sums.

@@ -7,7 +7,7 @@ use executor_runtime::rank::RunError;
 /// Errors of calibration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CalibrationError {
+pub enum CalibrationRunError {
     /// A rank could not train.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -16,7 +16,7 @@ pub enum CalibrationError {
     Model(#[from] ProgramError),
 }
 
-impl From<CommunicationError> for CalibrationError {
+impl From<CommunicationError> for CalibrationRunError {
     fn from(error: CommunicationError) -> Self {
         Self::Run(error.into())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::cluster::{KernelTimes, MemoryTime, PassTimes, Times};
+use ir::cluster::{KernelTimes, MeasuredPasses, MemoryTime, Times};
 use ir::graph::Pass;
 use traces::statistics::{Sample, fit};
 
@@ -10,9 +10,9 @@ use super::samples::{Samples, Step, Work};
 
 /// The costs that fit all samples best.
 pub(super) fn times(samples: &Samples) -> KernelTimes {
-    let mut operators: BTreeMap<String, PassTimes<MemoryTime>> = BTreeMap::new();
+    let mut operators: BTreeMap<String, MeasuredPasses<MemoryTime>> = BTreeMap::new();
     for ((family, pass), of_family) in &samples.operators {
-        let passes = operators.entry((*family).to_owned()).or_insert(PassTimes::NONE);
+        let passes = operators.entry((*family).to_owned()).or_insert(MeasuredPasses::NONE);
         *slot(passes, *pass) = Some(fitted(of_family));
     }
     // Other operators move data at the rate of a sum of two tensors.
@@ -36,15 +36,15 @@ pub(super) fn times(samples: &Samples) -> KernelTimes {
 
 fn passes<T: Times<N> + Clone, const N: usize>(
     samples: &BTreeMap<Pass, Vec<Sample<N>>>,
-) -> PassTimes<T> {
-    let mut passes = PassTimes::NONE;
+) -> MeasuredPasses<T> {
+    let mut passes = MeasuredPasses::NONE;
     for (pass, of_pass) in samples {
         *slot(&mut passes, *pass) = Some(fitted(of_pass));
     }
     passes
 }
 
-fn slot<T>(passes: &mut PassTimes<T>, pass: Pass) -> &mut Option<T> {
+fn slot<T>(passes: &mut MeasuredPasses<T>, pass: Pass) -> &mut Option<T> {
     match pass {
         Pass::Forward => &mut passes.forward,
         Pass::InputGrad => &mut passes.input_grad,
@@ -75,7 +75,7 @@ fn of_work(times: &KernelTimes, work: &Work) -> f64 {
 }
 
 fn of_pass<T: Times<N>, const N: usize>(
-    passes: &PassTimes<T>,
+    passes: &MeasuredPasses<T>,
     pass: Pass,
     quantities: [f64; N],
 ) -> f64 {

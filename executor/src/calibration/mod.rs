@@ -27,10 +27,10 @@ use traces::collectives::Operation;
 use traces::statistics::middle_mean;
 use traces::timeline::Stream;
 
-use crate::collectives::Call;
+use crate::collectives::GroupOperation;
 use crate::measure::{Repeats, synchronize, together};
 
-pub use error::CalibrationError;
+pub use error::CalibrationRunError;
 pub use machine::{Machine, machine};
 pub use models::{Effort, TrainedModel};
 
@@ -55,14 +55,14 @@ struct StepTimes {
 ///
 /// # Errors
 ///
-/// [`CalibrationError`] where a rank stopped.
+/// [`CalibrationRunError`] where a rank stopped.
 pub fn kernel_times<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,
     precision: Precision,
     effort: Effort,
     mut observe: impl FnMut(usize, &TrainedModel),
-) -> Result<Option<KernelTimes>, CalibrationError> {
+) -> Result<Option<KernelTimes>, CalibrationRunError> {
     let mut all = samples::Samples::default();
     let world = communicator.world();
     for (nth, model) in models::all(effort).iter().enumerate() {
@@ -107,19 +107,19 @@ const REPEATS: Repeats = Repeats { warm_ups: 0, times: 6, in_a_row: 1 };
 ///
 /// # Errors
 ///
-/// [`CalibrationError`] where a rank stopped.
+/// [`CalibrationRunError`] where a rank stopped.
 pub fn rates<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,
     element: Element,
-) -> Result<Option<Rates>, CalibrationError> {
+) -> Result<Option<Rates>, CalibrationRunError> {
     let filled = |shape: &[usize]| -> Array<B> {
         let values = vec![1.0f32; shape.iter().product()];
         Array::from_data(TensorData::new(values, shape), device).cast(element)
     };
     // A peak is taken from the minimum time.
-    let least = |run: &dyn Fn() -> Array<B>| -> Result<f64, CalibrationError> {
-        let run = || Ok::<_, CalibrationError>(run());
+    let least = |run: &dyn Fn() -> Array<B>| -> Result<f64, CalibrationRunError> {
+        let run = || Ok::<_, CalibrationRunError>(run());
         Ok(together(communicator.as_ref(), device, REPEATS, run)?.times.least())
     };
     let (left, right) =
@@ -145,11 +145,11 @@ const REDUCED: Bytes = Bytes::new(16 << 20);
 ///
 /// # Errors
 ///
-/// [`CalibrationError`] where a rank stopped.
+/// [`CalibrationRunError`] where a rank stopped.
 pub fn slowdown<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,
-) -> Result<f64, CalibrationError> {
+) -> Result<f64, CalibrationRunError> {
     let world = communicator.world();
     let size = LARGE_PRODUCT / 2;
     let matrix = Array::<B>::ones(&[size, size], Element::F32, device);
@@ -161,18 +161,22 @@ pub fn slowdown<B: Kernels>(
         }
         Ok(())
     };
-    let exchange = || -> Result<(), CalibrationError> {
+    let exchange = || -> Result<(), CalibrationRunError> {
         let operation = Operation::Collective(Collective::AllReduce);
         let reduction = Reduction::Sum;
-        let call =
-            Call { communicator: communicator.as_ref(), group: &world, operation, reduction };
+        let call = GroupOperation {
+            communicator: communicator.as_ref(),
+            group: &world,
+            operation,
+            reduction,
+        };
         call.run(Some(buffer.clone()))?;
         synchronize::<B>(device);
         Ok(())
     };
-    let timed = |run: &dyn Fn() -> Result<(), CalibrationError>| {
+    let timed = |run: &dyn Fn() -> Result<(), CalibrationRunError>| {
         let times = together(communicator.as_ref(), device, REPEATS, run)?.times;
-        Ok::<_, CalibrationError>(times.lower_quartile())
+        Ok::<_, CalibrationRunError>(times.lower_quartile())
     };
     let alone = timed(&exchange)?;
     let one = timed(&|| products(1))?;
@@ -198,7 +202,7 @@ fn told_by_first<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,
     value: f64,
-) -> Result<f64, CalibrationError> {
+) -> Result<f64, CalibrationRunError> {
     let world = communicator.world();
     let own = Array::from_f64(vec![value], &[1], Element::F32, device);
     let own = (communicator.rank() == 0).then_some(own);

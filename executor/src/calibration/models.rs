@@ -6,7 +6,7 @@ use executor_runtime::rank::Rank;
 use executor_runtime::settings::compute_element;
 use ir::cluster::Precision;
 
-use super::error::CalibrationError;
+use super::error::CalibrationRunError;
 
 /// Extent of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl TrainedModel {
         &self,
         device: &B::Device,
         precision: Precision,
-    ) -> Result<Rank<B>, CalibrationError> {
+    ) -> Result<Rank<B>, CalibrationRunError> {
         let sizes = [self.batch, self.sequence_length];
         let compute = compute_element(precision);
         let program = alone::program(self.description(), &self.name(), sizes, compute, 1e-4)?;

@@ -5,8 +5,8 @@ use executor_kernels::array::Element;
 use executor_kernels::comparison::{DeviceComparison, compare};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::activation::Function;
-use executor_kernels::ops::attention::Visibility;
-use executor_kernels::ops::experts::Rule;
+use executor_kernels::ops::attention::KeyVisibility;
+use executor_kernels::ops::experts::RoutingRule;
 use executor_kernels::random::Plain;
 use executor_kernels::trials::{
     Activations, Attend, AttentionSizes, CrossEntropy, MatrixProduct, MixtureSizes, Norms,
@@ -121,9 +121,9 @@ impl<B: Kernels> Check<'_, B> {
     }
 
     fn experts(&mut self) {
-        let all = |top_k, normalise| Rule::likeliest(top_k, normalise);
+        let all = |top_k, normalise| RoutingRule::likeliest(top_k, normalise);
         let groups = Some(ExpertGroups { count: 8, chosen: 3, scored_by: 2 });
-        let of_groups = Rule { scaling: 2.5, groups, ..all(4, true) };
+        let of_groups = RoutingRule { scaling: 2.5, groups, ..all(4, true) };
         for (name, rule, rows, experts, widths) in [
             ("2 of 6 experts, 85 by 130", all(2, true), 75, 6, [85, 130]),
             ("3 of 5 experts, 72 by 200", all(3, false), 300, 5, [72, 200]),
@@ -143,13 +143,13 @@ impl<B: Kernels> Check<'_, B> {
             width,
             value_width: width,
         };
-        let at_start = |mask| Visibility { mask, query_start: 0, key_start: 0 };
+        let at_start = |mask| KeyVisibility { mask, query_start: 0, key_start: 0 };
         let causal = Attend::plain(at_start(AttentionMask::Causal));
         let window = AttentionMask::SlidingWindow { window: 33 };
-        let part = Visibility { mask: AttentionMask::Causal, query_start: 60, key_start: 10 };
+        let part = KeyVisibility { mask: AttentionMask::Causal, query_start: 60, key_start: 10 };
         let grouped = sizes(75, 75, 4, 2, 20);
         for (name, trial, sizes) in [
-            ("attention", Attend::plain(Visibility::FULL), sizes(75, 85, 2, 2, 20)),
+            ("attention", Attend::plain(KeyVisibility::FULL), sizes(75, 85, 2, 2, 20)),
             ("attention, causal", causal, sizes(75, 75, 2, 2, 20)),
             ("attention, window of 33", Attend::plain(at_start(window)), sizes(75, 75, 2, 2, 20)),
             ("attention, grouped heads", causal, grouped),

@@ -15,7 +15,7 @@ const STREAM: Stream = Stream::Tensor;
 
 /// An operation among the ranks of a group. The root is its first rank.
 #[derive(Clone, Copy)]
-pub struct Call<'a, B: Backend> {
+pub struct GroupOperation<'a, B: Backend> {
     /// The communicator of this rank.
     pub communicator: &'a dyn Communicator<B>,
     /// The participating ranks.
@@ -26,7 +26,7 @@ pub struct Call<'a, B: Backend> {
     pub reduction: Reduction,
 }
 
-impl<B: Backend> Call<'_, B> {
+impl<B: Backend> GroupOperation<'_, B> {
     /// The rank's result for its input, each of them the filled slots of its buffer in order; none where it has no
     /// filled slots.
     ///

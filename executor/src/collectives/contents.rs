@@ -6,7 +6,7 @@ use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 use executor_communicators::Reduction;
 use executor_kernels::array::{Array, Element};
-use traces::collectives::{Holdings, Operation, Piece};
+use traces::collectives::{BufferContents, InputChunk, Operation};
 
 /// Number of elements after which the numbers of a piece repeat.
 const PERIOD: usize = 16;
@@ -21,8 +21,8 @@ pub enum Numbers {
 }
 
 impl Numbers {
-    fn of(self, piece: Piece, place: usize) -> f64 {
-        let Piece { rank, chunk } = piece;
+    fn of(self, piece: InputChunk, place: usize) -> f64 {
+        let InputChunk { rank, chunk } = piece;
         match self {
             Self::Exact => {
                 let mixed = (rank.wrapping_mul(73) ^ chunk.wrapping_mul(151) ^ (place as u32 * 31))
@@ -48,9 +48,9 @@ pub struct Contents {
     /// The numbers of which pieces consist.
     pub numbers: Numbers,
     /// The pieces before.
-    pub before: Holdings,
+    pub before: BufferContents,
     /// The pieces after, by the operation's definition.
-    pub after: Holdings,
+    pub after: BufferContents,
 }
 
 impl Contents {
@@ -76,7 +76,7 @@ impl Contents {
     }
 
     /// The number at a place of a slot with these pieces; none if there are no pieces.
-    pub fn number(&self, pieces: &BTreeSet<Piece>, place: usize) -> Option<f64> {
+    pub fn number(&self, pieces: &BTreeSet<InputChunk>, place: usize) -> Option<f64> {
         let numbers = pieces.iter().map(|piece| self.numbers.of(*piece, place));
         numbers.reduce(|a, b| match self.reduction {
             Reduction::Sum => a + b,
@@ -128,8 +128,8 @@ impl Contents {
     }
 
     /// The repeating numbers of each filled slot of a rank.
-    fn filled(&self, holdings: &Holdings, position: u32) -> Vec<[f32; PERIOD]> {
-        let slots = (0..self.num_slots()).map(|slot| holdings.slot(position, slot));
+    fn filled(&self, contents: &BufferContents, position: u32) -> Vec<[f32; PERIOD]> {
+        let slots = (0..self.num_slots()).map(|slot| contents.slot(position, slot));
         let filled = slots.filter(|pieces| !pieces.is_empty()).map(|pieces| {
             let number = |place| self.number(pieces, place).unwrap_or(f64::NAN) as f32;
             std::array::from_fn(number)

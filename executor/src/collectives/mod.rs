@@ -8,12 +8,12 @@ mod call;
 mod contents;
 mod error;
 mod fitting;
-mod holdings;
+mod shown;
 mod timing;
 
-pub use call::{Call, bus_factor, planned_bytes};
+pub use call::{GroupOperation, bus_factor, planned_bytes};
 pub use contents::{Contents, Numbers};
 pub use error::CollectiveError;
 pub use fitting::{FittedLevel, KindError, fit_level};
-pub use holdings::{Shown, show};
+pub use shown::{Shown, show};
 pub use timing::{SizeRange, TimedCollective, TimingPlan, groups, time};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use traces::collectives::Operation;
 use traces::timeline::Stream;
 
-use super::call::{Call, bus_factor, planned_bytes};
+use super::call::{GroupOperation, bus_factor, planned_bytes};
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 use crate::measure::{Measured, Repeats, Times, measure};
@@ -139,7 +139,7 @@ pub fn time<B: Backend>(
     let world = communicator.world();
     let (operation, reduction) = (plan.operation, plan.reduction);
     let given = contents.given::<B>(position, length as usize, plan.element, device);
-    let call = Call { communicator, group, operation, reduction };
+    let call = GroupOperation { communicator, group, operation, reduction };
     let before = Cell::new(Traffic::default());
     let ready = || {
         communicator.on(&world, Stream::Host).barrier()?;

@@ -127,11 +127,11 @@ pub struct MeasuredKernels {
 #[serde(deny_unknown_fields)]
 pub struct KernelTimes {
     /// The three products of a linear layer.
-    pub products: PassTimes<ProductTime>,
+    pub products: MeasuredPasses<ProductTime>,
     /// Fused attention.
-    pub attention: PassTimes<AttentionTime>,
+    pub attention: MeasuredPasses<AttentionTime>,
     /// Other operators, by [`OpKind::family`](crate::graph::OpKind::family).
-    pub operators: BTreeMap<String, PassTimes<MemoryTime>>,
+    pub operators: BTreeMap<String, MeasuredPasses<MemoryTime>>,
     /// Operators that only move data.
     pub memory: MemoryTime,
     /// Time of assembling the gradients of a rank's parameters, once in a step: seconds per parameter.
@@ -147,7 +147,7 @@ pub struct KernelTimes {
 /// Time of an operator in each of its measured passes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PassTimes<T> {
+pub struct MeasuredPasses<T> {
     /// Forward pass.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub forward: Option<T>,
@@ -295,7 +295,7 @@ impl KernelTimes {
     }
 }
 
-impl<T> PassTimes<T> {
+impl<T> MeasuredPasses<T> {
     /// No measurements.
     pub const NONE: Self = Self { forward: None, input_grad: None, weight_grad: None };
 

@@ -8,7 +8,7 @@ use super::keeps::Keeps;
 use super::op::{Learning, Op, OpKind, Recomputable};
 use super::parameter::Parameter;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
-use super::tensor::{Element, Extent};
+use super::tensor::{ElementType, Extent};
 
 /// An operator of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,7 +111,7 @@ impl Block {
         for node in self.nodes() {
             let from_inputs = self.inputs(node.id).iter().any(|id| required[id.index()]);
             let given = node.op.kind == OpKind::Input
-                && node.op.output.element != Element::Index
+                && node.op.output.element != ElementType::Index
                 && !reads_data;
             required.push(given || from_inputs || node.op.is_trained());
         }

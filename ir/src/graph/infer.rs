@@ -3,7 +3,7 @@
 use super::numerics::PositionBias;
 use super::op::{Activation, EmbeddedRows, NormKind, OpKind, Recurrence};
 use super::parameter::Parameter;
-use super::tensor::{Dim, DimName, Element, Extent, Tensor};
+use super::tensor::{Dim, DimName, ElementType, Extent, Tensor};
 use super::window::Window2d;
 
 /// The output tensor of `kind` for `inputs`, or the mismatch in words.
@@ -12,7 +12,9 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
     expect_arity(kind, inputs.len())?;
     match kind {
         OpKind::Input => unreachable!("an input is given its tensor"),
-        OpKind::Buffer { dims, .. } => Ok(Tensor::new(dims.clone()).with_element(Element::Float32)),
+        OpKind::Buffer { dims, .. } => {
+            Ok(Tensor::new(dims.clone()).with_element(ElementType::Float32))
+        }
         OpKind::Embedding { width, rows, .. } => {
             let mut dims = inputs[0].dims.clone();
             if *rows == EmbeddedRows::Bag {
@@ -31,7 +33,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         OpKind::Indexer { keys } => {
             let positions = Dim::fixed(DimName::Context, *keys);
             let dims = inputs[0].dims[..2].iter().copied().chain([positions]);
-            Ok(Tensor::new(dims.collect::<Vec<_>>()).with_element(Element::Float32))
+            Ok(Tensor::new(dims.collect::<Vec<_>>()).with_element(ElementType::Float32))
         }
         OpKind::AttentionScores => attention_scores(inputs[0], inputs[1]),
         OpKind::AttentionValues => attention_values(inputs[0], inputs[1]),
@@ -131,7 +133,8 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         }
         OpKind::Router { num_experts, .. } => {
             let produced = [Dim::fixed(DimName::Experts, *num_experts)];
-            Ok(contract(inputs[0], &[DimName::Hidden], &produced)?.with_element(Element::Float32))
+            Ok(contract(inputs[0], &[DimName::Hidden], &produced)?
+                .with_element(ElementType::Float32))
         }
         OpKind::Dispatch { top_k } => {
             let hidden = require(inputs[0], DimName::Hidden)?;
@@ -144,9 +147,9 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         }
         OpKind::CrossEntropy { over, .. } => {
             require(inputs[0], *over)?;
-            Ok(Tensor::new([]).with_element(Element::Float32))
+            Ok(Tensor::new([]).with_element(ElementType::Float32))
         }
-        OpKind::MeanSquaredError => Ok(Tensor::new([]).with_element(Element::Float32)),
+        OpKind::MeanSquaredError => Ok(Tensor::new([]).with_element(ElementType::Float32)),
         OpKind::Conv2d { window, out_channels, groups, .. } => {
             check_groups(inputs[0], *out_channels, *groups)?;
             image(inputs[0], window, *out_channels)

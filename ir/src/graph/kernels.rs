@@ -8,7 +8,7 @@ use super::keeps::Keeps;
 use super::op::{AttentionMask, EmbeddedRows, Learning, OpKind, Recurrence};
 use super::placement::Placement;
 use super::sharded::{RecurrenceShape, Sharded};
-use super::tensor::{DimName, Element, Extent, Tensor};
+use super::tensor::{DimName, ElementType, Extent, Tensor};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
@@ -437,7 +437,7 @@ impl Kernels<'_, '_> {
         let (forward, backward) = match kind {
             OpKind::Embedding { rows: EmbeddedRows::Bag, width, .. } => {
                 let width = width.extent.resolve(sharded.setting.sizes);
-                let of_rows = inputs.get() / Element::Index.bytes(0) * width;
+                let of_rows = inputs.get() / ElementType::Index.bytes(0) * width;
                 let read = Bytes::new(of_rows * sharded.setting.compute_bytes);
                 ((read + inputs, y), (y + inputs, self.table_bytes(op)))
             }
@@ -501,7 +501,7 @@ impl Kernels<'_, '_> {
     fn cross_entropy_bytes(&self, op: OpId) -> ((Bytes, Bytes), (Bytes, Bytes)) {
         let logits = self.sharded.input_bytes(op, 0);
         let softmax = Bytes::new(
-            logits.get() / self.sharded.setting.compute_bytes * Element::Float32.bytes(4),
+            logits.get() / self.sharded.setting.compute_bytes * ElementType::Float32.bytes(4),
         );
         ((logits + softmax * 2, softmax * 2), (softmax, logits))
     }

@@ -58,7 +58,7 @@ pub use splits::{
     AxisPlacement, ByMeshAxis, MESH_AXES, SharedParameter, SplitDim, SplitExchange, SplitOp,
 };
 pub use switches::{CudaGraphs, EmbeddingTable, ExpertOverlap, Switches, TokenDispatcher};
-pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
+pub use tensor::{Dim, DimName, ElementType, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use window::Window2d;
 pub use work::{

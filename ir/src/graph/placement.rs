@@ -14,7 +14,7 @@ use super::block::{Block, OpId};
 use super::op::OpKind;
 use super::sharding::Sharding;
 use super::switches::EmbeddingTable;
-use super::tensor::{DimName, Element, Tensor};
+use super::tensor::{DimName, ElementType, Tensor};
 use crate::collective::Collective;
 
 /// Placement of a tensor along the tensor-parallel axis.
@@ -148,7 +148,7 @@ pub(super) fn place(block: &Block, sharding: Sharding, embedding: EmbeddingTable
 
 /// Placement of the residual stream between the sharded products.
 pub(super) fn residual(tensor: &Tensor, sharding: Sharding) -> Placement {
-    let tokens = tensor.element == Element::Index;
+    let tokens = tensor.element == ElementType::Index;
     if sharding.sequence_parallel && !tokens && tensor.dim(DimName::Sequence).is_some() {
         Placement::Shard(DimName::Sequence)
     } else {

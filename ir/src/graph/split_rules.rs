@@ -6,7 +6,7 @@ use super::op::{NormKind, Op, OpKind};
 use super::splits::{
     AxisPlacement, ByMeshAxis, MESH_AXES, SharedParameter, SplitDim, SplitExchange, SplitOp,
 };
-use super::tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
+use super::tensor::{Dim, DimName, ElementType, Extent, Sizes, Tensor};
 use super::window::Window2d;
 use crate::collective::Collective;
 
@@ -308,7 +308,7 @@ impl Part {
     /// Reads its inputs whole and leaves shards of a dimension.
     fn reads(&mut self, axis: usize, name: DimName, ranks: u64) -> Option<()> {
         for (wanted, tensor) in self.wanted.iter_mut().zip(&self.inputs) {
-            let has_gradient = tensor.element != Element::Index;
+            let has_gradient = tensor.element != ElementType::Index;
             wanted[axis] = if has_gradient { AxisPlacement::Read } else { AxisPlacement::Whole };
         }
         divide(self.output.dims.iter_mut().find(|dim| dim.name == name)?, ranks)?;
@@ -406,7 +406,7 @@ impl Part {
             axis,
             collective: Collective::AllReduce,
             elements: rows,
-            element: Element::Float32,
+            element: ElementType::Float32,
             times: [3, 0],
         });
         Some(())

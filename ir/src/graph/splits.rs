@@ -6,7 +6,7 @@
 
 use super::block::{Block, OpId};
 use super::placement::Placement;
-use super::tensor::{DimName, Element};
+use super::tensor::{DimName, ElementType};
 use crate::collective::Collective;
 
 named_enum! {
@@ -123,7 +123,7 @@ pub struct SplitExchange {
     /// Elements of the whole buffer.
     pub elements: u64,
     /// Type of an element.
-    pub element: Element,
+    pub element: ElementType,
     /// Number of times in forward, and in backward.
     pub times: [u32; 2],
 }

@@ -157,7 +157,7 @@ impl Dim {
 
 /// Type of a tensor's element, which decides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Element {
+pub enum ElementType {
     /// The precision in which the step computes (2 bytes for bf16).
     Compute,
     /// Four bytes, whatever the precision: statistics, logits in the loss.
@@ -168,7 +168,7 @@ pub enum Element {
     Index,
 }
 
-impl Element {
+impl ElementType {
     /// Bytes of one element where the step computes in elements of `compute_bytes`.
     pub fn bytes(self, compute_bytes: u64) -> u64 {
         match self {
@@ -186,17 +186,17 @@ pub struct Tensor {
     /// Dimensions, outermost first.
     pub dims: Vec<Dim>,
     /// Type of the elements.
-    pub element: Element,
+    pub element: ElementType,
 }
 
 impl Tensor {
     /// A tensor in the precision of the step.
     pub fn new(dims: impl Into<Vec<Dim>>) -> Self {
-        Self { dims: dims.into(), element: Element::Compute }
+        Self { dims: dims.into(), element: ElementType::Compute }
     }
 
     /// The tensor with another element type.
-    pub fn with_element(mut self, element: Element) -> Self {
+    pub fn with_element(mut self, element: ElementType) -> Self {
         self.element = element;
         self
     }

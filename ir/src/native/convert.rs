@@ -9,7 +9,7 @@ use super::kind::Kind;
 use super::limits::MAX_SIZE;
 use crate::graph;
 use crate::graph::{
-    Activation, AttentionMask, Dim, DimName, Element, EmbeddedRows, NormKind, OpKind, Real,
+    Activation, AttentionMask, Dim, DimName, ElementType, EmbeddedRows, NormKind, OpKind, Real,
     RotaryScaling, Rotation, Routing, Scores, Tensor, Window2d,
 };
 
@@ -45,7 +45,7 @@ pub(super) fn input(
     let tensor = Tensor::new(dims.collect::<Result<Vec<_>, _>>()?);
     Ok(match element {
         InputElement::Number => tensor,
-        InputElement::Index => tensor.with_element(Element::Index),
+        InputElement::Index => tensor.with_element(ElementType::Index),
     })
 }
 

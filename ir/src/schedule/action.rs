@@ -140,7 +140,7 @@ impl FromStr for Action {
 
 /// A step of a rank: one action, or two that overlap (DualPipe).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum ScheduleStep {
     /// One action.
     One(Action),
     /// A forward overlapped with another micro-batch's backward, so that the communication of each hides behind the
@@ -148,7 +148,7 @@ pub enum Step {
     Overlapped(Action, Action),
 }
 
-impl Step {
+impl ScheduleStep {
     /// The actions of the step.
     pub fn actions(self) -> impl Iterator<Item = Action> {
         let (first, second) = match self {
@@ -159,7 +159,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ScheduleStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(action) => action.fmt(f),
@@ -168,7 +168,7 @@ impl fmt::Display for Step {
     }
 }
 
-impl FromStr for Step {
+impl FromStr for ScheduleStep {
     type Err = ParseActionError;
 
     fn from_str(text: &str) -> Result<Self, ParseActionError> {
@@ -190,7 +190,7 @@ mod tests {
         for text in
             ["0F0", "12B345", "1SEND_F3", "0UNSHARD", "3REDUCE_GRAD", "(0F3;3B1)OVERLAP_F_B"]
         {
-            assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ScheduleStep>().unwrap().to_string(), text);
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
             "99999999999F0",
             "(0F0)OVERLAP_F_B",
         ] {
-            text.parse::<Step>().unwrap_err();
+            text.parse::<ScheduleStep>().unwrap_err();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ActionKind, ParseActionError, Schedule, ScheduleError, StagePlacement, Step};
+use super::{ActionKind, ParseActionError, Schedule, ScheduleError, ScheduleStep, StagePlacement};
 
 /// A CSV that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,7 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
             if cell.is_empty() {
                 continue;
             }
-            let step = cell.parse::<Step>().map_err(|source| CsvError::Cell {
+            let step = cell.parse::<ScheduleStep>().map_err(|source| CsvError::Cell {
                 row,
                 column,
                 cell: cell.chars().take(40).flat_map(char::escape_debug).collect(),
@@ -63,9 +63,9 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
         }
         ranks.push(steps);
     }
-    let micro_batches = ranks.iter().flatten().flat_map(|step: &Step| step.actions());
+    let micro_batches = ranks.iter().flatten().flat_map(|step: &ScheduleStep| step.actions());
     let last = micro_batches.map(|action| action.micro_batch).max().ok_or(CsvError::Empty)?;
-    let is_idle = |steps: &Vec<Step>| {
+    let is_idle = |steps: &Vec<ScheduleStep>| {
         !steps.iter().flat_map(|step| step.actions()).any(|action| action.kind.is_compute())
     };
     if let Some(rank) = ranks.iter().position(is_idle) {
@@ -80,7 +80,7 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
 ///
 /// PyTorch has no name for the optimizer's step, so steps are left out; the time of updates is lost in the file.
 pub fn write_csv(schedule: &Schedule) -> String {
-    let is_known = |step: &&Step| !matches!(step, Step::One(action) if action.kind == ActionKind::OptimizerStep);
+    let is_known = |step: &&ScheduleStep| !matches!(step, ScheduleStep::One(action) if action.kind == ActionKind::OptimizerStep);
     let mut text = String::new();
     for steps in schedule.ranks() {
         for (index, step) in steps.iter().filter(is_known).enumerate() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Schedule, Step};
+use super::{Action, Schedule, ScheduleStep};
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +20,7 @@ impl fmt::Display for Schedule {
 }
 
 /// True if any rank has actions of several stages, which then need their numbers.
-fn has_several_stages(ranks: &[Vec<Step>]) -> bool {
+fn has_several_stages(ranks: &[Vec<ScheduleStep>]) -> bool {
     ranks.iter().any(|steps| {
         let mut stages = steps.iter().flat_map(|step| step.actions()).map(|action| action.stage);
         let first = stages.next();
@@ -29,7 +29,7 @@ fn has_several_stages(ranks: &[Vec<Step>]) -> bool {
 }
 
 struct Cell<'a> {
-    step: &'a Step,
+    step: &'a ScheduleStep,
     with_stages: bool,
 }
 
@@ -41,8 +41,8 @@ impl fmt::Display for Cell<'_> {
             text[start..].to_owned()
         };
         match *self.step {
-            Step::One(action) => f.write_str(&short(action)),
-            Step::Overlapped(forward, backward) => {
+            ScheduleStep::One(action) => f.write_str(&short(action)),
+            ScheduleStep::Overlapped(forward, backward) => {
                 write!(f, "({};{})", short(forward), short(backward))
             }
         }
@@ -57,7 +57,7 @@ const STEPS_AROUND: usize = 4;
 /// The part of the grid around the step `at.1` of rank `at.0`, which is in brackets and marked with an arrow; `heads`
 /// returns the step in the middle for every other rank.
 pub(super) fn excerpt(
-    ranks: &[Vec<Step>],
+    ranks: &[Vec<ScheduleStep>],
     at: (usize, usize),
     heads: impl Fn(usize) -> usize,
 ) -> String {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
 
-use super::{Action, ActionKind, Schedule, StagePlacement, Step, write_csv};
+use super::{Action, ActionKind, Schedule, ScheduleStep, StagePlacement, write_csv};
 
 /// A schedule given by the user: passes alone, in the order of each rank.
 ///
@@ -99,7 +99,7 @@ impl UserSchedule {
             virtual_stages,
             is_v_shaped,
             splits_backward: schedule.actions().any(|(_, action)| is_part(action.kind)),
-            overlaps_passes: steps.any(|step| matches!(step, Step::Overlapped(..))),
+            overlaps_passes: steps.any(|step| matches!(step, ScheduleStep::Overlapped(..))),
             schedule: schedule.clone(),
         };
         Ok(Self(Box::leak(Box::new(parts))))

@@ -15,7 +15,7 @@ mod order;
 mod passes;
 mod placement;
 
-pub use action::{Action, ActionKind, ParseActionError, Step};
+pub use action::{Action, ActionKind, ParseActionError, ScheduleStep};
 pub use check::{Defect, ScheduleError, Sends, Wait, check};
 pub use csv::{CsvError, read_csv, write_csv};
 pub use generate::{GenerateError, MOST_STAGES, generate, generate_steps};

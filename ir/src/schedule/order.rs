@@ -1,6 +1,6 @@
 //! The order of the actions of each rank.
 
-use super::action::{Action, ActionKind, Step};
+use super::action::{Action, ActionKind, ScheduleStep};
 use super::placement::StagePlacement;
 
 /// The steps of each rank, in order. A `Schedule` value is valid: each micro-batch runs forward and backward once on
@@ -18,7 +18,7 @@ use super::placement::StagePlacement;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    ranks: Vec<Vec<Step>>,
+    ranks: Vec<Vec<ScheduleStep>>,
     placement: StagePlacement,
     num_stages: u32,
     num_micro_batches: u32,
@@ -27,7 +27,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// The steps of each rank.
-    pub fn ranks(&self) -> &[Vec<Step>] {
+    pub fn ranks(&self) -> &[Vec<ScheduleStep>] {
         &self.ranks
     }
 
@@ -77,7 +77,7 @@ impl Schedule {
 
     /// The schedule in which rank `r` takes the steps `ranks[r]`, without checks: only [`Schedule::new`] may return it.
     pub(super) fn unchecked(
-        ranks: Vec<Vec<Step>>,
+        ranks: Vec<Vec<ScheduleStep>>,
         placement: StagePlacement,
         num_micro_batches: u32,
     ) -> Self {
@@ -96,7 +96,7 @@ impl Schedule {
     /// its forward to the end of its backward: of [`ActionKind::WeightGrad`] where the two parts of backward are
     /// separate.
     pub fn peak_in_flight(&self) -> Vec<u32> {
-        let peak = |steps: &Vec<Step>| {
+        let peak = |steps: &Vec<ScheduleStep>| {
             let (mut held, mut peak) = (0_u32, 0);
             for action in steps.iter().flat_map(|step| step.actions()) {
                 match action.kind {

@@ -1,6 +1,6 @@
 //! Placement of stages on ranks.
 
-use super::{Action, Step};
+use super::{Action, ScheduleStep};
 
 /// Map from stage and micro-batch to the rank that runs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ impl StagePlacement {
 
     /// The simplest placement that agrees with the ranks of the actions: loop, V, both directions, or else a table with
     /// the first rank of each stage.
-    pub fn infer(ranks: &[Vec<Step>]) -> Self {
+    pub fn infer(ranks: &[Vec<ScheduleStep>]) -> Self {
         let p = ranks.len() as u32;
         let placed = || {
             let ranks = ranks.iter().zip(0..);
@@ -98,6 +98,6 @@ impl StagePlacement {
     }
 }
 
-fn actions(steps: &[Step]) -> impl Iterator<Item = Action> {
+fn actions(steps: &[ScheduleStep]) -> impl Iterator<Item = Action> {
     steps.iter().flat_map(|step| step.actions())
 }

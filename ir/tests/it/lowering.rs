@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, Block, BlockRecompute, BlockWork, Element, EmbeddingTable, Extent, Graph, LossGradient,
-    LossKind, OpId, OpKind, Recomputable, ShardContext, Sharding, Sizes, Tensor,
+    Axis, Block, BlockRecompute, BlockWork, ElementType, EmbeddingTable, Extent, Graph,
+    LossGradient, LossKind, OpId, OpKind, Recomputable, ShardContext, Sharding, Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -459,7 +459,7 @@ fn saved_bytes(block: &Block, sizes: Sizes) -> u64 {
         match node.op.kind {
             OpKind::Softmax { .. } => _ = tensors.insert(node.id),
             OpKind::Dropout { .. } => {
-                masks += node.op.output.num_elements(sizes) * Element::Mask.bytes(2);
+                masks += node.op.output.num_elements(sizes) * ElementType::Mask.bytes(2);
             }
             OpKind::Input | OpKind::Add => {}
             _ => tensors.extend(block.inputs(node.id)),

@@ -120,7 +120,7 @@ fn grown(
 fn holdings(operation: Operation, num_ranks: u32) -> Table {
     let (before, after) = (operation.before(num_ranks), operation.after(num_ranks));
     let row = |rank: u32| {
-        let slots = |held: &collectives::Holdings| {
+        let slots = |held: &collectives::BufferContents| {
             let labels = (0..held.num_slots()).map(|slot| held.label(rank, slot));
             labels.filter(|label| !label.is_empty()).collect::<Vec<_>>().join(" ")
         };

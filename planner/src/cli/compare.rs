@@ -28,15 +28,15 @@ use super::tables::{percent, text_table};
 /// JSON output of `compare`.
 #[derive(Serialize)]
 struct Comparison {
-    a: Side,
-    b: Side,
+    a: ComparedPlan,
+    b: ComparedPlan,
     /// Differences of the second plan from the first.
     difference: Difference,
 }
 
 /// One of the two plans that are compared.
 #[derive(Serialize)]
-struct Side {
+struct ComparedPlan {
     model: String,
     num_gpus: u32,
     framework: String,
@@ -52,7 +52,7 @@ struct Side {
     found: EvaluatedPlan,
 }
 
-impl Side {
+impl ComparedPlan {
     fn new(model: &str, problem: Problem, found: EvaluatedPlan, lacks: Vec<String>) -> Self {
         Self {
             model: model.to_owned(),
@@ -106,9 +106,9 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
     args.format.print(&comparison, || describe(&comparison))
 }
 
-fn of_plan(path: &Path) -> anyhow::Result<Side> {
+fn of_plan(path: &Path) -> anyhow::Result<ComparedPlan> {
     let CheckedPlan { plan, problem, found, .. } = read_plan(path)?;
-    Ok(Side::new(&plan.model.name, problem, found, Vec::new()))
+    Ok(ComparedPlan::new(&plan.model.name, problem, found, Vec::new()))
 }
 
 /// Hint on a plan's file that does not exist.
@@ -138,7 +138,7 @@ fn modules(layout: &PartialLayout) -> Option<RecomputeModules> {
 }
 
 /// Evaluates a layout on the problem of another plan.
-fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side> {
+fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<ComparedPlan> {
     let layout = named(text)?;
     let mut problem = problem.clone().with_stages(None);
     if let Some(modules) = modules(&layout) {
@@ -159,11 +159,11 @@ fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side>
         problem = problem.granting(&layout);
     }
     let found = evaluated(text, &problem, &layout)?;
-    Ok(Side::new(model, problem, found, lacks))
+    Ok(ComparedPlan::new(model, problem, found, lacks))
 }
 
 /// Evaluates a layout on the problem that the arguments give.
-fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
+fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<ComparedPlan> {
     let layout = named(text)?;
     let (Some(model), Some(gpus)) = (&args.model, args.gpus) else {
         bail!(
@@ -174,7 +174,7 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
     let constraints = Constraints { layout, is_named: true, modules, ..Constraints::default() };
     let input = read(model, gpus, &args.setting, &constraints)?;
     let found = evaluated(text, &input.problem, &layout)?;
-    Ok(Side::new(&input.file.model.name, input.problem, found, input.lacks))
+    Ok(ComparedPlan::new(&input.file.model.name, input.problem, found, input.lacks))
 }
 
 /// Best completion of a partial layout; where none fits, the one that exceeds memory by least.

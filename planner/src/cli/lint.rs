@@ -11,7 +11,7 @@ use ir::units::Seconds;
 use planner::file_kind::FileKind;
 use planner::names;
 use planner_tools::interchange::LaunchScript;
-use planner_tools::lint::{self, Finding, Nearby, Report, SettingsPrediction, Severity};
+use planner_tools::lint::{self, Finding, LintReport, Nearby, SettingsPrediction, Severity};
 
 use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat, ToolSettingsArgs};
@@ -100,7 +100,7 @@ fn is_plan(text: &str) -> bool {
 fn of_settings(
     args: &LintArgs,
     text: String,
-) -> anyhow::Result<(Report, BTreeMap<String, String>)> {
+) -> anyhow::Result<(LintReport, BTreeMap<String, String>)> {
     check_kind(&args.file, &text)?;
     let model: &Path = args.model.as_deref().with_context(|| {
         let none = BTreeMap::new();
@@ -119,7 +119,7 @@ fn of_settings(
     Ok((report, settings.files))
 }
 
-fn describe(report: &Report, file: &str) -> String {
+fn describe(report: &LintReport, file: &str) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         describe_finding(&mut text, finding, file);
@@ -163,7 +163,7 @@ fn describe_finding(text: &mut String, finding: &Finding, file: &str) {
     }
 }
 
-fn describe_prediction(text: &mut String, report: &Report, prediction: &SettingsPrediction) {
+fn describe_prediction(text: &mut String, report: &LintReport, prediction: &SettingsPrediction) {
     let SettingsPrediction { layout, training, num_gpus, .. } = prediction;
     let [low, high] = prediction.interval_seconds.map(Seconds::new);
     let fixed = if prediction.with_errors_fixed { ", with the fixes of all errors" } else { "" };

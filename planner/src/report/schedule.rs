@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ir::schedule::{Action, Schedule, Sends, Step, check};
+use ir::schedule::{Action, Schedule, ScheduleStep, Sends, check};
 use ir::text::count_of;
 use ir::units::Nanos;
 use serde::Serialize;
-use simulator::{Durations, Earliest, PassTimes, SimulationError, Work, earliest, simulate};
+use simulator::{Durations, Earliest, PassTimes, SimulationError, StepWork, earliest, simulate};
 use traces::timeline::{Activity, Timeline, Track};
 
 /// Output of `planner schedule`. Times are in the unit of the costs.
@@ -80,7 +80,7 @@ impl ScheduleReport {
     pub fn new(name: String, schedule: &Schedule, costs: Costs) -> Self {
         let times = earliest(schedule, &costs.durations(schedule.num_stages()));
         let Earliest { makespan, ranks, .. } = &times;
-        let rank = |(steps, used): (&Vec<Step>, &simulator::RankTimes)| RankOrder {
+        let rank = |(steps, used): (&Vec<ScheduleStep>, &simulator::RankTimes)| RankOrder {
             start: used.start.get(),
             end: used.end.get(),
             busy: used.passes.get(),
@@ -139,7 +139,7 @@ pub fn timeline(
     costs: Costs,
 ) -> Result<Timeline, SimulationError> {
     let durations = costs.durations(schedule.num_stages());
-    let work = Work::plain(&durations, schedule.num_ranks());
+    let work = StepWork::plain(&durations, schedule.num_ranks());
     let mut timeline = simulate(schedule, &work)?.timeline;
     for (track, steps) in timeline.tracks.iter_mut().zip(schedule.ranks()) {
         join_pairs(track, steps);
@@ -160,7 +160,7 @@ pub fn timeline(
 }
 
 /// Gives both passes of each overlapped pair the time of the two, where they are adjacent on the timeline.
-fn join_pairs(track: &mut Track, steps: &[Step]) {
+fn join_pairs(track: &mut Track, steps: &[ScheduleStep]) {
     let places: BTreeMap<Action, usize> = (track.events.iter().enumerate())
         .filter_map(|(index, event)| match event.activity {
             Activity::Action(action) if action.kind.is_compute() => Some((action, index)),
@@ -168,7 +168,7 @@ fn join_pairs(track: &mut Track, steps: &[Step]) {
         })
         .collect();
     for step in steps {
-        let Step::Overlapped(first, second) = step else { continue };
+        let ScheduleStep::Overlapped(first, second) = step else { continue };
         let [Some(first), Some(second)] = [first, second].map(|action| places.get(action).copied())
         else {
             continue;

@@ -10,7 +10,7 @@ use planner_evidence::validation::read_rows;
 use planner_evidence::validation::reference::REFERENCE;
 use planner_evidence::validation::setup::Setup;
 use planner_tools::interchange::{Import, Stated};
-use planner_tools::lint::{Fix, Report, Severity, changed, lint, lint_run};
+use planner_tools::lint::{Fix, LintReport, Severity, changed, lint, lint_run};
 use rayon::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,13 +71,13 @@ impl Published {
         }
     }
 
-    fn lint(&self, text: &str) -> Report {
+    fn lint(&self, text: &str) -> LintReport {
         lint(&self.import(text), 0).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 }
 
 /// A finding in words.
-fn words(report: &Report, at_least: Severity) -> String {
+fn words(report: &LintReport, at_least: Severity) -> String {
     let all = report.findings.iter().filter(|it| it.severity >= at_least);
     let all = all.map(|it| {
         let fix = it.fix.as_ref().map_or("none", |fix| fix.text.as_str());
@@ -144,7 +144,7 @@ fn planted_faults_are_found_and_fixed() {
         .filter_map(|(rule, settings, changes)| {
             let published = Published::read(settings);
             let text = planted(&published.text, changes);
-            let failure = |what: &str, report: &Report| {
+            let failure = |what: &str, report: &LintReport| {
                 let found = words(report, Severity::Note);
                 Some(format!("{rule} in {settings}, {changes:?}: {what}{found}"))
             };
@@ -174,14 +174,14 @@ pub(crate) fn unfixed(
     text: &str,
     rule: &str,
     fix: &Fix,
-    report: &Report,
-    lint: impl Fn(&str) -> Report,
-) -> Option<(String, Report)> {
+    report: &LintReport,
+    lint: impl Fn(&str) -> LintReport,
+) -> Option<(String, LintReport)> {
     let Some(fixed) = changed(text, &fix.changes) else {
         return Some(("a fix that has no place".to_owned(), report.clone()));
     };
     let after = lint(&fixed);
-    let errors = |report: &Report| -> BTreeSet<&str> {
+    let errors = |report: &LintReport| -> BTreeSet<&str> {
         let all = report.findings.iter().filter(|it| it.severity == Severity::Error);
         all.map(|it| it.rule.id()).collect()
     };
@@ -208,7 +208,7 @@ fn measured_steps_ran() {
         .flat_map(|(file, _, text)| read_rows(file, text).unwrap())
         .filter(|row| !row.ran_out_of_memory)
         .collect();
-    let linted: Vec<Report> = rows
+    let linted: Vec<LintReport> = rows
         .par_iter()
         .enumerate()
         .filter(|(index, _)| is_slow || index % 40 == 0)

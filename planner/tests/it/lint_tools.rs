@@ -8,7 +8,7 @@ use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
 use planner_tools::interchange::{Import, Stated};
-use planner_tools::lint::{Report, Severity, lint};
+use planner_tools::lint::{LintReport, Severity, lint};
 use rayon::prelude::*;
 use tempfile::TempDir;
 
@@ -104,7 +104,7 @@ impl Settings {
         }
     }
 
-    fn lint(&self, text: &str) -> Report {
+    fn lint(&self, text: &str) -> LintReport {
         // What the tools' files leave to a script.
         let sequence_length = Some(self.sequence_length);
         let stated = Stated { num_gpus: Some(8), sequence_length, ..Stated::default() };
@@ -124,7 +124,7 @@ impl Settings {
     }
 }
 
-fn words(report: &Report) -> String {
+fn words(report: &LintReport) -> String {
     let all = report.findings.iter().map(|it| {
         let fix = it.fix.as_ref().map_or("none", |fix| fix.text.as_str());
         format!("\n  {}[{}]: {}\n    fix: {fix}", it.severity.name(), it.rule.id(), it.message)
@@ -337,7 +337,7 @@ fn planted_faults_are_found_and_fixed_in_the_words_of_each_tool() {
         .filter_map(|(tool, from, to, rule, expected)| {
             let settings = &all[tool];
             let text = &settings.text;
-            let failure = |what: &str, report: &Report| {
+            let failure = |what: &str, report: &LintReport| {
                 Some(format!("{tool}, {from} => {to}: {what}{}", words(report)))
             };
             assert!(text.contains(from), "no `{from}` in\n{text}");

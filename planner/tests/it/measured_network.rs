@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cost_models::collectives::{Collective, Group};
+use cost_models::collectives::{Collective, StridedGroup};
 use cost_models::{Network, clusters};
 use ir::cluster::Cluster;
 use ir::units::{Bytes, BytesPerSecond, Seconds};
@@ -31,8 +31,8 @@ fn table(
     [nodes, per_node]: [u32; 2],
     noise: f64,
 ) -> String {
-    let group = Group { size: nodes * per_node, stride: cluster.gpus_per_node / per_node };
-    let group = if nodes == 1 { Group::contiguous(per_node) } else { group };
+    let group = StridedGroup { size: nodes * per_node, stride: cluster.gpus_per_node / per_node };
+    let group = if nodes == 1 { StridedGroup::contiguous(per_node) } else { group };
     let network = Network::new(cluster);
     let mut text = format!(
         "# Collective test starting: {test}\n# nThread 1 nGpus 1 minBytes 8 maxBytes 1 step: 2(factor)\n"
@@ -69,7 +69,7 @@ const TESTS: [(&str, Collective); 4] = [
 ];
 
 /// The mean of the absolute relative errors of a cluster's times of a group about the true ones.
-fn mean_error(found: &Cluster, group: Group) -> f64 {
+fn mean_error(found: &Cluster, group: StridedGroup) -> f64 {
     let [truth, found] = [&truth(), found].map(Network::new);
     let times = TESTS.iter().flat_map(|(_, kind)| {
         let of =
@@ -108,13 +108,15 @@ fn a_machines_network_is_found_again() {
     );
     let before = clusters::preset("h100").unwrap();
     for (ranks, most) in [(8, 0.03), (16, 0.03), (32, 0.03), (64, 0.03)] {
-        let group = Group::contiguous(ranks);
+        let group = StridedGroup::contiguous(ranks);
         let (was, is) = (mean_error(&before, group), mean_error(&found, group));
         assert!(is < most && was > 0.1, "{ranks} ranks: {was} before, {is} after");
     }
     // Of groups within a node that were not measured, the line through those that were.
-    let (was, is) =
-        (mean_error(&before, Group::contiguous(2)), mean_error(&found, Group::contiguous(2)));
+    let (was, is) = (
+        mean_error(&before, StridedGroup::contiguous(2)),
+        mean_error(&found, StridedGroup::contiguous(2)),
+    );
     assert!(is < 0.25 * was, "{was} before, {is} after");
     let run =
         planner(&["search", "models/llama-3.1-8b", "--gpus", "16", "--quiet", "--cluster", &mine]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use cost_models::block::{TermWork, terms};
-use cost_models::{Group, constants};
+use cost_models::{StridedGroup, constants};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ir::collective::Collective;
@@ -98,7 +98,14 @@ impl Trace {
         self.now += duration + 1.0;
     }
 
-    fn exchange(&mut self, kind: Collective, group: Group, what: &str, bytes: Bytes, seconds: f64) {
+    fn exchange(
+        &mut self,
+        kind: Collective,
+        group: StridedGroup,
+        what: &str,
+        bytes: Bytes,
+        seconds: f64,
+    ) {
         let elements = bytes.get() / 2;
         let ranks: Vec<u32> = (0..group.size).map(|it| it * group.stride).collect();
         let name = match kind {
@@ -155,7 +162,7 @@ fn trace(setup: &Setup, steps: u32, noise: f64, has_shapes: bool) -> String {
                 }
             }
         }
-        let replicas = Group { size: 4, stride: 2 };
+        let replicas = StridedGroup { size: 4, stride: 2 };
         let bytes = Bytes::new(1 << 30);
         let framework = &problem.hardware.framework;
         let seconds =

@@ -6,7 +6,7 @@ use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
-use traces::timeline::{Activity, Side, Stream};
+use traces::timeline::{Activity, CopyDestination, Stream};
 
 use crate::bad_input::Workplace;
 use crate::checks::{check_found, check_timeline};
@@ -84,15 +84,15 @@ proptest! {
                 copies.map(|event| event.bytes.get()).sum::<u64>()
             };
             if offload.activations.is_some() {
-                prop_assert!(copied(Side::Host) > 0);
+                prop_assert!(copied(CopyDestination::Host) > 0);
                 continue;
             }
             // Trained parameters of all ranks of the pipeline, a copy or shard each; buckets round up.
-            let out = copied(Side::Host) / if fp32 { 4 } else { element };
+            let out = copied(CopyDestination::Host) / if fp32 { 4 } else { element };
             // PyTorch's FSDP copies the master weights to the device.
             let shards = problem.state_bytes().shard;
             let read = if offload.parameters && shards == 0 { 4 } else { element };
-            let back = copied(Side::Device) / read;
+            let back = copied(CopyDestination::Device) / read;
             let m = u64::from(layout.num_micro_batches);
             let times = if layout.zero_stage >= ZeroStage::Gradients { m } else { 1 };
             let uses = if offload.parameters { 2 * m } else { 1 };

@@ -6,8 +6,8 @@ use ir::schedule::{ScheduleKind, add_optimizer_steps, add_reduction, generate};
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Durations, GroupCollective, Order, Part, PassTimes, RankWork, Run, StageWork, StepTail,
-    Transfer, Work, lower_bound, step_time,
+    Durations, GroupCollective, Order, PassPart, PassTimes, RankWork, Run, StageWork, StepTail,
+    StepWork, Transfer, lower_bound, step_time,
 };
 
 use super::laws::{fitting, passes};
@@ -22,7 +22,7 @@ fn both(
 ) -> (Nanos, Nanos) {
     let schedule = generate(kind, p, m, v).unwrap();
     let stages = passes.iter().cycle().take((p * v) as usize).copied().collect();
-    let work = Work::plain(&Durations { stages, send: Nanos::new(send) }, p);
+    let work = StepWork::plain(&Durations { stages, send: Nanos::new(send) }, p);
     let bound = lower_bound(kind, p, m, &min_pass_times(kind, p, &work));
     (bound, step_time(&Order::new(&schedule), &work).unwrap())
 }
@@ -114,8 +114,8 @@ const fn transfer(time: u64) -> Transfer {
     Transfer::new(Collective::AllReduce, Nanos::new(time), Bytes::ZERO)
 }
 
-const fn run(time: u64) -> Part {
-    Part::Run(Run::of_kernels(Nanos::new(time)))
+const fn run(time: u64) -> PassPart {
+    PassPart::Run(Run::of_kernels(Nanos::new(time)))
 }
 
 /// One rank that gathers before its forward, reduces in its last backward and after it, and updates; as a bound
@@ -124,19 +124,19 @@ const fn run(time: u64) -> Part {
 fn an_ending_by_hand() {
     let (kind, m) = (ScheduleKind::GPipe, 3);
     let collective = |time, is_reduction| {
-        Part::Collective(GroupCollective { group: 0, transfer: transfer(time), is_reduction })
+        PassPart::Collective(GroupCollective { group: 0, transfer: transfer(time), is_reduction })
     };
     let stage = StageWork {
-        forward: [Part::Start(transfer(7)), Part::Wait, run(10)].into_iter().collect(),
+        forward: [PassPart::Start(transfer(7)), PassPart::Wait, run(10)].into_iter().collect(),
         backward: [run(20)].into_iter().collect(),
-        last_backward: Some([run(20), Part::Start(transfer(100))].into_iter().collect()),
+        last_backward: Some([run(20), PassPart::Start(transfer(100))].into_iter().collect()),
         reduce: vec![transfer(30), transfer(31)],
-        update: [Part::Wait, collective(40, true), collective(3, false), run(5)]
+        update: [PassPart::Wait, collective(40, true), collective(3, false), run(5)]
             .into_iter()
             .collect(),
         ..StageWork::default()
     };
-    let mut work = Work::plain(&Durations { stages: Vec::new(), send: Nanos::ZERO }, 1);
+    let mut work = StepWork::plain(&Durations { stages: Vec::new(), send: Nanos::ZERO }, 1);
     work.groups = vec![vec![0]];
     work.stages.push(stage);
 
@@ -159,22 +159,22 @@ fn an_ending_by_hand() {
 #[test]
 fn transfers_follow_each_other() {
     let kind = ScheduleKind::OneFOneB;
-    let reducing = |time| [run(2), Part::Start(transfer(time))].into_iter().collect();
+    let reducing = |time| [run(2), PassPart::Start(transfer(time))].into_iter().collect();
     let stage = StageWork {
-        forward: [Part::Start(transfer(50)), run(1), Part::Wait].into_iter().collect(),
+        forward: [PassPart::Start(transfer(50)), run(1), PassPart::Wait].into_iter().collect(),
         backward: reducing(90),
         reduce: vec![transfer(11)],
-        update: [Part::Wait, run(5)].into_iter().collect(),
+        update: [PassPart::Wait, run(5)].into_iter().collect(),
         ..StageWork::default()
     };
     let ranks = vec![RankWork { prefetch: vec![(0, transfer(1000))], ..RankWork::default() }];
-    let mut work = Work::plain(&Durations { stages: Vec::new(), send: Nanos::ZERO }, 1);
+    let mut work = StepWork::plain(&Durations { stages: Vec::new(), send: Nanos::ZERO }, 1);
     work.ranks = ranks;
     work.groups = vec![vec![0]];
     work.stages.push(stage);
     assert_eq!(step_tail(kind, 1, 4, &work), StepTail::default(), "nobody meets");
     let collective = GroupCollective { group: 0, transfer: transfer(3), is_reduction: false };
-    work.stages[0].update.insert(1, Part::Collective(collective));
+    work.stages[0].update.insert(1, PassPart::Collective(collective));
     let ending = step_tail(kind, 1, 4, &work);
     assert_eq!(ending.transfers, Nanos::new(1000 + 4 * (50 + 90) + 11));
     assert_eq!(ending.update, Nanos::new(3 + 5));

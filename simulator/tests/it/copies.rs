@@ -4,33 +4,34 @@ use ir::collective::Collective;
 use ir::schedule::{ScheduleKind, add_optimizer_steps, generate};
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    Durations, HostCopy, Part, Pass, PassTimes, RankWork, Run, Simulation, StageWork, Transfer,
-    Work, simulate,
+    Durations, HostCopy, PassPart, PassParts, PassTimes, RankWork, Run, Simulation, StageWork,
+    StepWork, Transfer, simulate,
 };
-use traces::timeline::{Activity, Side, Stream};
+use traces::timeline::{Activity, CopyDestination, Stream};
 
 fn copied(time: u64) -> HostCopy {
     HostCopy { time: Nanos::new(time), bytes: Bytes::new(time) }
 }
 
 /// A transfer of `time`, with a copy before it and one after.
-fn transfer(from_host: u64, time: u64, to_host: u64) -> Part {
+fn transfer(from_host: u64, time: u64, to_host: u64) -> PassPart {
     let transfer = Transfer::new(Collective::AllReduce, Nanos::new(time), Bytes::new(1));
-    Part::Start(Transfer { from_host: copied(from_host), to_host: copied(to_host), ..transfer })
+    PassPart::Start(Transfer { from_host: copied(from_host), to_host: copied(to_host), ..transfer })
 }
 
-fn compute(time: u64) -> Part {
-    Part::Run(Run::of_kernels(Nanos::new(time)))
+fn compute(time: u64) -> PassPart {
+    PassPart::Run(Run::of_kernels(Nanos::new(time)))
 }
 
 /// One rank, one micro-batch: a forward of these parts, and no backward to speak of. Kernels lose a quarter of
 /// their rate when overlapped with transfers.
-fn forward(parts: impl IntoIterator<Item = Part>) -> Simulation {
+fn forward(parts: impl IntoIterator<Item = PassPart>) -> Simulation {
     let schedule = generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap();
-    let stage = StageWork { forward: parts.into_iter().collect::<Pass>(), ..StageWork::default() };
+    let stage =
+        StageWork { forward: parts.into_iter().collect::<PassParts>(), ..StageWork::default() };
     let ranks = vec![RankWork { multiplicity: 1, ..RankWork::default() }];
-    let plain = Work::plain(&Durations::equal(PassTimes::default(), 1, Nanos::ZERO), 1);
-    let work = Work { stages: vec![stage], ranks, slowdown_per_mille: 250, ..plain };
+    let plain = StepWork::plain(&Durations::equal(PassTimes::default(), 1, Nanos::ZERO), 1);
+    let work = StepWork { stages: vec![stage], ranks, slowdown_per_mille: 250, ..plain };
     simulate(&schedule, &work).unwrap()
 }
 
@@ -40,8 +41,8 @@ fn spans(simulation: &Simulation) -> [Vec<(u64, u64)>; 3] {
     for event in &simulation.timeline.tracks[0].events {
         let of = match (event.stream, event.activity) {
             (Stream::Data, _) => 0,
-            (Stream::Host, Activity::Copy { to: Side::Device, .. }) => 1,
-            (Stream::Host, Activity::Copy { to: Side::Host, .. }) => 2,
+            (Stream::Host, Activity::Copy { to: CopyDestination::Device, .. }) => 1,
+            (Stream::Host, Activity::Copy { to: CopyDestination::Host, .. }) => 2,
             _ => continue,
         };
         spans[of].push((event.start.get(), event.end.get()));
@@ -51,13 +52,13 @@ fn spans(simulation: &Simulation) -> [Vec<(u64, u64)>; 3] {
 
 #[test]
 fn a_transfer_waits_for_its_copy_and_is_followed_by_one() {
-    let simulation = forward([transfer(10, 20, 30), Part::WaitForHost, compute(5)]);
+    let simulation = forward([transfer(10, 20, 30), PassPart::WaitForHost, compute(5)]);
     assert_eq!(spans(&simulation), [vec![(10, 30)], vec![(0, 10)], vec![(30, 60)]]);
     assert_eq!(simulation.timeline.end(), Nanos::new(65));
     let rank = &simulation.ranks[0];
     assert_eq!((rank.transfers.get(), rank.copies.get()), (20, 40));
     // The transfer alone is waited for.
-    let simulation = forward([transfer(10, 20, 30), Part::Wait, compute(5)]);
+    let simulation = forward([transfer(10, 20, 30), PassPart::Wait, compute(5)]);
     assert_eq!(simulation.timeline.tracks[0].busy(), Nanos::new(35));
     assert_eq!(simulation.timeline.end(), Nanos::new(60), "the step ends with its copies");
 }
@@ -65,7 +66,7 @@ fn a_transfer_waits_for_its_copy_and_is_followed_by_one() {
 /// Copies each way follow each other, whatever transfers do.
 #[test]
 fn copies_are_a_queue_each_way() {
-    let both = [transfer(10, 5, 40), transfer(10, 5, 40), Part::WaitForHost];
+    let both = [transfer(10, 5, 40), transfer(10, 5, 40), PassPart::WaitForHost];
     let expected = [vec![(10, 15), (20, 25)], vec![(0, 10), (10, 20)], vec![(15, 55), (55, 95)]];
     assert_eq!(spans(&forward(both)), expected);
 }
@@ -73,7 +74,7 @@ fn copies_are_a_queue_each_way() {
 /// Kernels lose nothing where copies overlap them, and a third of what is left where the transfer does.
 #[test]
 fn copies_do_not_slow_kernels_down() {
-    let simulation = forward([transfer(100, 0, 100), compute(50), Part::WaitForHost]);
+    let simulation = forward([transfer(100, 0, 100), compute(50), PassPart::WaitForHost]);
     assert_eq!(simulation.ranks[0].slowed, Nanos::ZERO);
     assert_eq!(simulation.timeline.end(), Nanos::new(200));
     let simulation = forward([transfer(30, 60, 0), compute(90)]);
@@ -87,10 +88,10 @@ fn copies_do_not_slow_kernels_down() {
 #[test]
 fn copies_are_on_the_critical_path() {
     let schedule = add_optimizer_steps(&generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap());
-    let mut work = Work::plain(&Durations::equal(PassTimes::UNIT, 1, Nanos::ZERO), 1);
+    let mut work = StepWork::plain(&Durations::equal(PassTimes::UNIT, 1, Nanos::ZERO), 1);
     work.stages[0].backward =
         [compute(7), transfer(0, 20, 30), transfer(0, 5, 30)].into_iter().collect();
-    work.stages[0].update = [Part::WaitForHost, compute(5)].into_iter().collect();
+    work.stages[0].update = [PassPart::WaitForHost, compute(5)].into_iter().collect();
     let path = simulate(&schedule, &work).unwrap().critical_path;
     let spans: Vec<(Stream, u64, u64)> =
         path.iter().map(|step| (step.stream, step.start.get(), step.end.get())).collect();

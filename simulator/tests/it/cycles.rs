@@ -5,8 +5,8 @@ use ir::schedule::{Schedule, ScheduleKind, add_optimizer_steps, add_reduction, g
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    ActivationBytes, Cycle, Durations, GroupCollective, Messages, Order, Part, PassOrder,
-    PassTimes, Run, Transfer, Work, lower_bound, peak_memory, simulate, step_time,
+    ActivationBytes, Cycle, Durations, GroupCollective, Messages, Order, PassOrder, PassPart,
+    PassTimes, Run, StepWork, Transfer, lower_bound, peak_memory, simulate, step_time,
 };
 
 use super::laws::{fitting, passes};
@@ -45,22 +45,23 @@ fn extras() -> impl Strategy<Value = Extras> {
     )
 }
 
-fn work(schedule: &Schedule, passes: &[PassTimes], extras: &Extras) -> Work {
+fn work(schedule: &Schedule, passes: &[PassTimes], extras: &Extras) -> StepWork {
     let num_stages = schedule.num_stages() as usize;
     let stages = passes.iter().cycle().take(num_stages).copied().collect();
     let durations = Durations { stages, send: Nanos::new(extras.send) };
-    let mut work = Work::plain(&durations, schedule.num_ranks());
+    let mut work = StepWork::plain(&durations, schedule.num_ranks());
     work.messages = Messages::Queue;
     work.slowdown_per_mille = extras.slowdown;
     work.groups = vec![(0..schedule.num_ranks()).collect()];
     let is_async = schedule.updates() == ir::schedule::Updates::AfterEachMicroBatch;
     for stage in &mut work.stages {
-        let Part::Run(run) = stage.forward[0] else { panic!("a pass is one run") };
+        let PassPart::Run(run) = stage.forward[0] else { panic!("a pass is one run") };
         let on_link = Nanos::new(extras.on_link.min(run.time.get()));
         let run = Run { on_link, waits_on_link: on_link, ..run };
-        let with_gather = [Part::Start(transfer(extras.gather)), Part::Run(run), Part::Wait];
+        let with_gather =
+            [PassPart::Start(transfer(extras.gather)), PassPart::Run(run), PassPart::Wait];
         stage.forward = with_gather.into_iter().collect();
-        let reduce = Part::Start(transfer(extras.reduce));
+        let reduce = PassPart::Start(transfer(extras.reduce));
         if extras.reduces_each {
             stage.backward.push(reduce);
             stage.weight_grad.push(reduce);
@@ -69,11 +70,11 @@ fn work(schedule: &Schedule, passes: &[PassTimes], extras: &Extras) -> Work {
             stage.last_backward = Some(with_reduction.collect());
         }
         stage.update =
-            [Part::Wait, Part::Run(Run::of_kernels(Nanos::new(5)))].into_iter().collect();
+            [PassPart::Wait, PassPart::Run(Run::of_kernels(Nanos::new(5)))].into_iter().collect();
         if !is_async {
             stage.update.insert(
                 1,
-                Part::Collective(GroupCollective {
+                PassPart::Collective(GroupCollective {
                     group: 0,
                     transfer: transfer(3),
                     is_reduction: false,

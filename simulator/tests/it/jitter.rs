@@ -3,7 +3,7 @@
 use ir::schedule::{ScheduleKind, generate};
 use ir::units::Nanos;
 use simulator::{
-    Distribution, Durations, Jitter, PassTimes, Replicas, Work, earliest, sample_steps,
+    Distribution, Durations, Jitter, PassTimes, Replicas, StepWork, earliest, sample_steps,
     straggling_step,
 };
 
@@ -15,7 +15,7 @@ const ALONE: Replicas = Replicas { gpus_per_rank: 1, pipelines: 1 };
 /// 8 ranks, 32 micro-batches, passes of a millisecond.
 fn steps(jitter: &Jitter, replicas: Replicas, num_samples: u32) -> Distribution {
     let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
-    let work = Work::plain(&durations(), 8);
+    let work = StepWork::plain(&durations(), 8);
     sample_steps(&schedule, &work, replicas, jitter, num_samples, &|| {}).unwrap()
 }
 
@@ -78,7 +78,7 @@ fn one_straggler_holds_all_up() {
 #[test]
 fn a_rank_that_is_slower_sets_the_pace() {
     let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
-    let work = Work::plain(&durations(), 8);
+    let work = StepWork::plain(&durations(), 8);
     let planned = earliest(&schedule, &durations()).makespan;
     assert_eq!(straggling_step(&schedule, &work, 3, 1.0).unwrap(), planned);
     for rank in 0..8 {

@@ -2,10 +2,14 @@
 
 use ir::schedule::{ActionKind, ScheduleKind, Updates};
 use ir::units::Nanos;
-use simulator::{MinPassTimes, Part, StageWork, StepTail, Work};
+use simulator::{MinPassTimes, PassPart, StageWork, StepTail, StepWork};
 
 /// Bounds of all stages of a step's work.
-pub(crate) fn min_pass_times(kind: ScheduleKind, num_ranks: u32, work: &Work) -> Vec<MinPassTimes> {
+pub(crate) fn min_pass_times(
+    kind: ScheduleKind,
+    num_ranks: u32,
+    work: &StepWork,
+) -> Vec<MinPassTimes> {
     let placement = kind.placement();
     let rank = |stage: usize| placement.rank(num_ranks, stage as u32, 0);
     let stages = work.stages.iter().enumerate();
@@ -28,15 +32,15 @@ pub(crate) fn min_pass_times(kind: ScheduleKind, num_ranks: u32, work: &Work) ->
         .collect()
 }
 
-fn overlaps(work: &Work) -> bool {
+fn overlaps(work: &StepWork) -> bool {
     !work.pairs.is_empty()
 }
 
 /// Lower bound of the time of a pass: its runs, and the transfers that it waits for at once. Overlapped with another
 /// pass, an exchange may take no time at all; kernels always do.
-fn min_pass_time(parts: &[Part], overlaps: bool) -> Nanos {
-    let of_part = |part: &Part| match part {
-        Part::Run(run) => {
+fn min_pass_time(parts: &[PassPart], overlaps: bool) -> Nanos {
+    let of_part = |part: &PassPart| match part {
+        PassPart::Run(run) => {
             if overlaps {
                 run.kernels
             } else {
@@ -46,7 +50,7 @@ fn min_pass_time(parts: &[Part], overlaps: bool) -> Nanos {
         _ => Nanos::ZERO,
     };
     let waits = match parts {
-        [Part::Start(first), Part::Wait, ..] => first.time,
+        [PassPart::Start(first), PassPart::Wait, ..] => first.time,
         _ => Nanos::ZERO,
     };
     waits + parts.iter().map(of_part).sum()
@@ -57,7 +61,7 @@ pub(crate) fn step_tail(
     kind: ScheduleKind,
     num_ranks: u32,
     num_micro_batches: u32,
-    work: &Work,
+    work: &StepWork,
 ) -> StepTail {
     let placement = kind.placement();
     let num_stages = work.stages.len() as u32;
@@ -75,15 +79,15 @@ pub(crate) fn step_tail(
         let (mut meets_here, mut waits) = (false, false);
         for part in own().flat_map(|it| &stage(it).update) {
             match part {
-                Part::Collective(collective)
+                PassPart::Collective(collective)
                     if all(collective.group) && !collective.is_reduction =>
                 {
                     meets_here = true;
                     after += collective.transfer.time;
                 }
-                Part::Collective(collective) => before += collective.transfer.time,
-                Part::Run(run) => after += run.time,
-                Part::Wait => waits |= !meets_here,
+                PassPart::Collective(collective) => before += collective.transfer.time,
+                PassPart::Run(run) => after += run.time,
+                PassPart::Wait => waits |= !meets_here,
                 _ => {}
             }
         }
@@ -105,8 +109,8 @@ pub(crate) fn step_tail(
 
 /// Lower bound of the transfer time of a stage for a micro-batch.
 fn transfers(kind: ScheduleKind, stage: &StageWork) -> Nanos {
-    let time = |part: &Part| match part {
-        Part::Start(transfer) => transfer.time,
+    let time = |part: &PassPart| match part {
+        PassPart::Start(transfer) => transfer.time,
         _ => Nanos::ZERO,
     };
     let of_pass = |kind: ActionKind| {
@@ -123,7 +127,7 @@ fn transfers(kind: ScheduleKind, stage: &StageWork) -> Nanos {
 fn last_reduction(kind: ScheduleKind, stage: &StageWork) -> Nanos {
     let after: Nanos = stage.reduce.iter().map(|transfer| transfer.time).sum();
     let last = |kind: ActionKind| match stage.parts(kind, false, true).last() {
-        Some(Part::Start(transfer)) => transfer.time,
+        Some(PassPart::Start(transfer)) => transfer.time,
         _ => Nanos::ZERO,
     };
     let beside = if kind.splits_backward() {

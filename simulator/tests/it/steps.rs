@@ -7,8 +7,8 @@ use ir::schedule::{
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Durations, GroupCollective, Messages, Part, Pass, PassTimes, RankWork, Run, SimulationError,
-    StageWork, Transfer, Work, earliest, simulate,
+    Durations, GroupCollective, Messages, PassPart, PassParts, PassTimes, RankWork, Run,
+    SimulationError, StageWork, StepWork, Transfer, earliest, simulate,
 };
 use traces::timeline::{Stream, Timeline};
 
@@ -44,7 +44,7 @@ proptest! {
         let (schedule, stages) = with_durations(kind, [p, m, v], &durations);
         let durations = Durations { stages, ..durations };
         let plain = earliest(&schedule, &durations);
-        let mut work = Work::plain(&durations, schedule.num_ranks());
+        let mut work = StepWork::plain(&durations, schedule.num_ranks());
         work.messages = Messages::Queue;
         let queued = simulate(&schedule, &work).unwrap().timeline.end();
         prop_assert!(queued >= plain.makespan);
@@ -70,7 +70,7 @@ proptest! {
         let (p, m, v) = fitting(kind, p, m, v);
         let schedule = generate(kind, p, m, v).unwrap();
         let durations = Durations::equal(passes, schedule.num_stages(), Nanos::ZERO);
-        let full = simulate(&schedule, &Work::plain(&durations, schedule.num_ranks())).unwrap();
+        let full = simulate(&schedule, &StepWork::plain(&durations, schedule.num_ranks())).unwrap();
         for (track, peak) in full.timeline.tracks.iter().zip(schedule.peak_in_flight()) {
             prop_assert_eq!(track.peak_memory(), Some(Bytes::new(peak.into())));
             prop_assert_eq!(track.memory.last().unwrap().bytes, Bytes::ZERO);
@@ -88,7 +88,7 @@ proptest! {
         let (p, m, v) = fitting(kind, p, m, v);
         let (schedule, stages) = with_durations(kind, [p, m, v], &durations);
         let durations = Durations { stages, ..durations };
-        let full = simulate(&schedule, &Work::plain(&durations, schedule.num_ranks())).unwrap();
+        let full = simulate(&schedule, &StepWork::plain(&durations, schedule.num_ranks())).unwrap();
         let mut time = Nanos::ZERO;
         for step in &full.critical_path {
             prop_assert!(step.start == time || kind == ScheduleKind::DualPipe && step.start < time);
@@ -108,20 +108,20 @@ proptest! {
         let plain = add_communication(&generate(kind, p, m, v).unwrap());
         let schedule = add_optimizer_steps(&add_reduction(&plain));
         let durations = Durations::equal(passes, schedule.num_stages(), Nanos::new(send));
-        let mut work = Work::plain(&durations, schedule.num_ranks());
+        let mut work = StepWork::plain(&durations, schedule.num_ranks());
         work.messages = Messages::Queue;
         work.slowdown_per_mille = slowdown;
         work.groups = vec![(0..schedule.num_ranks()).collect()];
         let is_async = kind == ScheduleKind::AsyncOneFOneB;
         for stage in &mut work.stages {
             let run = Run { on_link: Nanos::new(on_link), ..Run::of_kernels(passes.forward) };
-            stage.forward = [Part::Start(transfer(20)), Part::Run(run), Part::Wait].into_iter().collect();
-            stage.backward.push(Part::Start(transfer(30)));
+            stage.forward = [PassPart::Start(transfer(20)), PassPart::Run(run), PassPart::Wait].into_iter().collect();
+            stage.backward.push(PassPart::Start(transfer(30)));
             stage.reduce = vec![transfer(30)];
-            stage.update = [Part::Wait, compute(5)].into_iter().collect();
+            stage.update = [PassPart::Wait, compute(5)].into_iter().collect();
             let collective = GroupCollective { group: 0, transfer: transfer(3), is_reduction: false };
             if !is_async {
-                stage.update.insert(1, Part::Collective(collective));
+                stage.update.insert(1, PassPart::Collective(collective));
             }
         }
         let full = simulate(&schedule, &work).unwrap();
@@ -155,17 +155,18 @@ fn transfer(time: u64) -> Transfer {
     Transfer::new(Collective::AllReduce, Nanos::new(time), Bytes::ZERO)
 }
 
-fn compute(time: u64) -> Part {
-    Part::Run(Run::of_kernels(Nanos::new(time)))
+fn compute(time: u64) -> PassPart {
+    PassPart::Run(Run::of_kernels(Nanos::new(time)))
 }
 
 /// One rank, one micro-batch: a forward of these parts, and no backward to speak of.
-fn forward(parts: impl IntoIterator<Item = Part>, slowdown_per_mille: u32) -> Timeline {
+fn forward(parts: impl IntoIterator<Item = PassPart>, slowdown_per_mille: u32) -> Timeline {
     let schedule = generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap();
-    let stage = StageWork { forward: parts.into_iter().collect::<Pass>(), ..StageWork::default() };
+    let stage =
+        StageWork { forward: parts.into_iter().collect::<PassParts>(), ..StageWork::default() };
     let ranks = vec![RankWork { multiplicity: 1, ..RankWork::default() }];
-    let plain = Work::plain(&Durations::equal(PassTimes::default(), 1, Nanos::ZERO), 1);
-    let work = Work { stages: vec![stage], ranks, slowdown_per_mille, ..plain };
+    let plain = StepWork::plain(&Durations::equal(PassTimes::default(), 1, Nanos::ZERO), 1);
+    let work = StepWork { stages: vec![stage], ranks, slowdown_per_mille, ..plain };
     simulate(&schedule, &work).unwrap().timeline
 }
 
@@ -177,13 +178,13 @@ fn ends(timeline: &Timeline) -> Vec<u64> {
 
 #[test]
 fn a_pass_waits_for_its_transfers_or_not() {
-    let start = Part::Start(transfer(30));
-    let blocking = forward([compute(10), start, Part::Wait, compute(20)], 0);
+    let start = PassPart::Start(transfer(30));
+    let blocking = forward([compute(10), start, PassPart::Wait, compute(20)], 0);
     assert_eq!(blocking.end(), Nanos::new(60));
-    let beside = forward([compute(10), start, compute(20), Part::Wait], 0);
+    let beside = forward([compute(10), start, compute(20), PassPart::Wait], 0);
     assert_eq!((beside.end(), ends(&beside)), (Nanos::new(40), vec![40]));
     // The first of two is waited for, not the second.
-    let first = forward([start, start, Part::WaitFor(1), compute(10)], 0);
+    let first = forward([start, start, PassPart::WaitFor(1), compute(10)], 0);
     assert_eq!((first.tracks[0].busy(), ends(&first)), (Nanos::new(40), vec![30, 60]));
     // Without a wait, the pass is over, and the step when the transfer is.
     let lone = forward([start, compute(20)], 0);
@@ -198,17 +199,17 @@ fn transfers_share_a_link_with_exchanges() {
     let time = Nanos::new;
     let run =
         Run { time: time(100), kernels: time(60), on_link: time(40), waits_on_link: time(40) };
-    let timeline = forward([Part::Start(transfer(60)), Part::Run(run)], 0);
+    let timeline = forward([PassPart::Start(transfer(60)), PassPart::Run(run)], 0);
     assert_eq!((timeline.tracks[0].busy(), ends(&timeline)), (time(124), vec![84]));
     let hidden = Run { waits_on_link: Nanos::ZERO, ..run };
-    let timeline = forward([Part::Start(transfer(60)), Part::Run(hidden)], 0);
+    let timeline = forward([PassPart::Start(transfer(60)), PassPart::Run(hidden)], 0);
     assert_eq!((timeline.tracks[0].busy(), ends(&timeline)), (time(100), vec![100]));
 }
 
 /// 100 ns of communication at three quarters of the kernels' rate cost 25 ns of 1,000.
 #[test]
 fn transfers_slow_kernels_down() {
-    let start = Part::Start(transfer(100));
+    let start = PassPart::Start(transfer(100));
     assert_eq!(forward([start, compute(1000)], 250).end(), Nanos::new(1025));
     assert_eq!(forward([start, compute(1000)], 0).end(), Nanos::new(1000));
     assert_eq!(forward([compute(1000)], 250).end(), Nanos::new(1000));
@@ -220,10 +221,10 @@ fn transfers_slow_kernels_down() {
 fn a_collective_waits_for_all_of_its_ranks() {
     let schedule = add_optimizer_steps(&generate(ScheduleKind::OneFOneB, 2, 1, 1).unwrap());
     let passes = PassTimes::UNIT;
-    let mut work = Work::plain(&Durations::equal(passes, 2, Nanos::ZERO), 2);
+    let mut work = StepWork::plain(&Durations::equal(passes, 2, Nanos::ZERO), 2);
     work.groups = vec![vec![0, 1]];
     for stage in &mut work.stages {
-        stage.update.push(Part::Collective(GroupCollective {
+        stage.update.push(PassPart::Collective(GroupCollective {
             group: 0,
             transfer: transfer(10),
             is_reduction: false,
@@ -249,7 +250,7 @@ fn a_step_of_centuries_ends() {
         let schedule = add_optimizer_steps(&generate(kind, p, m, v).unwrap());
         let durations = Durations::equal(passes, schedule.num_stages(), Nanos::new(5));
         for messages in [Messages::Queue, Messages::Delay] {
-            let mut work = Work::plain(&durations, schedule.num_ranks());
+            let mut work = StepWork::plain(&durations, schedule.num_ranks());
             work.messages = messages;
             assert_eq!(
                 simulator::played(&simulator::Order::new(&schedule), &work).unwrap().end,
@@ -266,7 +267,7 @@ fn a_step_of_centuries_ends() {
 fn messages_of_a_rank_follow_each_other() {
     let schedule = generate(ScheduleKind::OneFOneB, 3, 6, 1).unwrap();
     let durations = Durations::equal(PassTimes::UNIT, 3, Nanos::new(10));
-    let mut work = Work::plain(&durations, 3);
+    let mut work = StepWork::plain(&durations, 3);
     work.messages = Messages::Queue;
     let timeline = simulate(&schedule, &work).unwrap().timeline;
     streams_do_one_thing_at_a_time(&timeline);
@@ -279,7 +280,7 @@ fn messages_of_a_rank_follow_each_other() {
 fn overlapped_actions_begin_and_end_together() {
     let schedule = generate(ScheduleKind::DualPipeV, 1, 4, 2).unwrap();
     let durations = Durations::equal(PassTimes::UNIT, 2, Nanos::ZERO);
-    let mut work = Work::plain(&durations, 1);
+    let mut work = StepWork::plain(&durations, 1);
     let apart = simulate(&schedule, &work).unwrap().timeline.end();
     for forward in 0..2 {
         for backward in 0..2 {
@@ -294,7 +295,7 @@ fn overlapped_actions_begin_and_end_together() {
 #[test]
 fn work_of_another_size_is_refused() {
     let schedule = generate(ScheduleKind::OneFOneB, 2, 1, 1).unwrap();
-    let work = Work::plain(&Durations::equal(PassTimes::UNIT, 3, Nanos::ZERO), 2);
+    let work = StepWork::plain(&Durations::equal(PassTimes::UNIT, 3, Nanos::ZERO), 2);
     let error = simulate(&schedule, &work).unwrap_err().to_string();
     assert_eq!(error, "the schedule has 2 stages, but there is work for 3");
 }

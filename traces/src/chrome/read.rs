@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{FORMAT, LATEST_NANOS, MEMORY, VERSION, stream};
-use crate::timeline::{Activity, Event, MemoryPoint, Side, Timeline, Track};
+use crate::timeline::{Activity, CopyDestination, Event, MemoryPoint, Timeline, Track};
 
 /// Reason why a text is not a timeline.
 #[derive(Debug, thiserror::Error)]
@@ -254,7 +254,7 @@ fn activity(name: &str) -> Option<Activity> {
     if let Some(action) = name.strip_prefix("wait for ") {
         return Some(Activity::Wait(action.parse().ok()?));
     }
-    for to in Side::ALL {
+    for to in CopyDestination::ALL {
         if let Some(action) = name.strip_prefix(&format!("copy to the {to} for ")) {
             return Some(Activity::Copy { to, action: action.parse().ok()? });
         }

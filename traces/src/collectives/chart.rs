@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::holdings::Holdings;
+use super::contents::BufferContents;
 use super::operation::Operation;
 use super::ring::{Ring, Send};
 use crate::canvas::{Align, Area, DrawError, Drawing, Paper, TextStyle, text_width};
@@ -74,7 +74,7 @@ pub fn draw_ring(ring: Ring, num_ranks: u32, paper: &Paper) -> Result<Drawing, D
             Ring::AllGather | Ring::ReduceScatter => String::new(),
         };
         let heading = format!("after step {number}{part}");
-        states.push(State { received, ..State::new(&heading, step.holdings) });
+        states.push(State { received, ..State::new(&heading, step.contents) });
     }
     draw_states(&ring.to_string(), &subtitle, ring.operation(), &states, paper)
 }
@@ -82,7 +82,7 @@ pub fn draw_ring(ring: Ring, num_ranks: u32, paper: &Paper) -> Result<Drawing, D
 /// Buffers of all ranks between two steps.
 struct State {
     heading: String,
-    holdings: Holdings,
+    contents: BufferContents,
     /// Chunks that are sent in the next step.
     sends: Vec<Send>,
     /// Rank and slot of chunks received in the step before.
@@ -90,9 +90,9 @@ struct State {
 }
 
 impl State {
-    fn new(heading: &str, holdings: Holdings) -> Self {
+    fn new(heading: &str, contents: BufferContents) -> Self {
         let (sends, received) = (Vec::new(), BTreeSet::new());
-        Self { heading: heading.to_owned(), holdings, sends, received }
+        Self { heading: heading.to_owned(), contents, sends, received }
     }
 }
 
@@ -104,15 +104,15 @@ fn draw_states(
     states: &[State],
     paper: &Paper,
 ) -> Result<Drawing, DrawError> {
-    let first = &states[0].holdings;
+    let first = &states[0].contents;
     let has_arrows = states.iter().any(|state| !state.sends.is_empty());
-    let has_sums = states.iter().any(|State { holdings, .. }| {
-        holdings.cells().any(|(rank, slot)| holdings.slot(rank, slot).len() > 1)
+    let has_sums = states.iter().any(|State { contents, .. }| {
+        contents.cells().any(|(rank, slot)| contents.slot(rank, slot).len() > 1)
     });
     let remarks = remarks(has_sums, has_arrows);
 
-    let labels = states.iter().flat_map(|State { holdings, .. }| {
-        holdings.cells().map(|(rank, slot)| holdings.label(rank, slot))
+    let labels = states.iter().flat_map(|State { contents, .. }| {
+        contents.cells().map(|(rank, slot)| contents.label(rank, slot))
     });
     let widths = labels.map(|label| text_width(&label, LABEL) + BESIDE_LABEL);
     let name = text_width(&rank_name(first.num_ranks().saturating_sub(1)), RANK) + 4.0;
@@ -228,13 +228,13 @@ fn draw_state(
     let (theme, (left, top)) = (colors.theme, corner);
     let style = TextStyle { size: STATE, align: Align::Left, color: theme.text() };
     drawing.text(&state.heading, (left + grid.stub(), top + 11.0), style);
-    for rank in 0..state.holdings.num_ranks() {
+    for rank in 0..state.contents.num_ranks() {
         let head = grid.cell(corner, rank, 0);
         let style = TextStyle { size: RANK, align: Align::Center, color: theme.muted_text() };
         drawing.text(&rank_name(rank), (head.left + head.width / 2.0, head.top - 5.0), style);
-        for slot in 0..state.holdings.num_slots() {
+        for slot in 0..state.contents.num_slots() {
             let area = grid.cell(corner, rank, slot);
-            draw_slot(drawing, &state.holdings, (rank, slot), area, colors);
+            draw_slot(drawing, &state.contents, (rank, slot), area, colors);
             if state.received.contains(&(rank, slot)) {
                 drawing.frame(area, 1.5, theme.text());
             }
@@ -254,12 +254,12 @@ fn draw_state(
 /// Draws the contents of a slot.
 fn draw_slot(
     drawing: &mut Drawing,
-    holdings: &Holdings,
+    contents: &BufferContents,
     (rank, slot): (u32, u32),
     area: Area,
     Colors { operation, has_sums, theme }: Colors,
 ) {
-    let pieces = holdings.slot(rank, slot);
+    let pieces = contents.slot(rank, slot);
     let Some(first) = pieces.first() else { return drawing.frame(area, 1.0, theme.grid()) };
     let color = if operation.is_by_origin() {
         theme.series(first.rank as usize)
@@ -267,12 +267,12 @@ fn draw_slot(
         theme.series(first.chunk as usize)
     } else {
         // The more ranks are in the sum, the stronger the colour.
-        let missing = 1.0 - pieces.len() as f64 / f64::from(holdings.num_ranks());
+        let missing = 1.0 - pieces.len() as f64 / f64::from(contents.num_ranks());
         theme.series(first.chunk as usize).mix(theme.background(), 0.65 * missing)
     };
     drawing.fill(area, color);
     let style = TextStyle { size: LABEL, align: Align::Center, color: color.ink() };
-    drawing.text(&holdings.label(rank, slot), area.middle(LABEL), style);
+    drawing.text(&contents.label(rank, slot), area.middle(LABEL), style);
 }
 
 /// Draws an arrow at the height of a cell's middle.

@@ -11,11 +11,11 @@
 //! Communication Operations in MPICH*, section 4.
 
 mod chart;
-mod holdings;
+mod contents;
 mod operation;
 mod ring;
 
 pub use chart::{draw, draw_ring};
-pub use holdings::{Holdings, Piece};
+pub use contents::{BufferContents, InputChunk};
 pub use operation::Operation;
 pub use ring::{Ring, RingStep, Send};

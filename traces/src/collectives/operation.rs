@@ -7,7 +7,7 @@ use ir::collective::Collective::{
     self, AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, SendReceive,
 };
 
-use super::holdings::{Holdings, Piece};
+use super::contents::{BufferContents, InputChunk};
 
 /// An operation that can be drawn: the [`Collective`]s, and those with one root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +47,8 @@ impl Operation {
     }
 
     /// Buffers of `num_ranks` ranks before the operation.
-    pub fn before(self, num_ranks: u32) -> Holdings {
-        Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
+    pub fn before(self, num_ranks: u32) -> BufferContents {
+        BufferContents::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
             let (is_there, chunk) = match self {
                 Self::Collective(AllReduce | ReduceScatter | AllToAll) | Self::Reduce => {
                     (true, slot)
@@ -58,15 +58,15 @@ impl Operation {
                 Self::Scatter => (rank == 0, slot),
                 Self::Collective(SendReceive) => (true, 0),
             };
-            is_there.then_some(Piece { rank, chunk }).into_iter().collect()
+            is_there.then_some(InputChunk { rank, chunk }).into_iter().collect()
         })
     }
 
     /// Buffers of `num_ranks` ranks after the operation, by its definition.
-    pub fn after(self, num_ranks: u32) -> Holdings {
-        Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
-            let one = |rank, chunk| BTreeSet::from([Piece { rank, chunk }]);
-            let sum = || (0..num_ranks).map(|rank| Piece { rank, chunk: slot }).collect();
+    pub fn after(self, num_ranks: u32) -> BufferContents {
+        BufferContents::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
+            let one = |rank, chunk| BTreeSet::from([InputChunk { rank, chunk }]);
+            let sum = || (0..num_ranks).map(|rank| InputChunk { rank, chunk: slot }).collect();
             match self {
                 Self::Collective(AllReduce) => sum(),
                 Self::Collective(ReduceScatter) if slot == rank => sum(),

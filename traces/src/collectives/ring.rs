@@ -4,7 +4,7 @@ use std::fmt;
 
 use ir::collective::Collective;
 
-use super::holdings::Holdings;
+use super::contents::BufferContents;
 use super::operation::Operation;
 
 /// A collective by a ring: in each step every rank sends one chunk to the next rank.
@@ -42,11 +42,11 @@ impl Ring {
             Self::ReduceScatter => &[Collective::ReduceScatter],
             Self::AllReduce => &[Collective::ReduceScatter, Collective::AllGather],
         };
-        let mut holdings = self.operation().before(num_ranks);
+        let mut contents = self.operation().before(num_ranks);
         let rounds = parts
             .iter()
             .flat_map(|part| (0..num_ranks.saturating_sub(1)).map(move |number| (*part, number)));
-        rounds.map(|(part, number)| step(&mut holdings, part, number)).collect()
+        rounds.map(|(part, number)| step(&mut contents, part, number)).collect()
     }
 }
 
@@ -75,12 +75,12 @@ pub struct RingStep {
     /// Chunks that are sent, ordered by sender.
     pub sends: Vec<Send>,
     /// Buffers after the step.
-    pub holdings: Holdings,
+    pub contents: BufferContents,
 }
 
-/// Runs a step of a reduce-scatter or an all-gather on `holdings`.
-fn step(holdings: &mut Holdings, part: Collective, number: u32) -> RingStep {
-    let n = holdings.num_ranks();
+/// Runs a step of a reduce-scatter or an all-gather on `contents`.
+fn step(contents: &mut BufferContents, part: Collective, number: u32) -> RingStep {
+    let n = contents.num_ranks();
     let is_sum = part == Collective::ReduceScatter;
     let send = |from: u32| {
         let slot = from + n - number - u32::from(is_sum);
@@ -88,18 +88,18 @@ fn step(holdings: &mut Holdings, part: Collective, number: u32) -> RingStep {
     };
     let sends: Vec<Send> = (0..n).map(send).collect();
     let sent: Vec<_> =
-        sends.iter().map(|send| holdings.slot(send.from, send.slot).clone()).collect();
+        sends.iter().map(|send| contents.slot(send.from, send.slot).clone()).collect();
     for (send, pieces) in sends.iter().zip(sent) {
-        let there = holdings.slot_mut(send.to, send.slot);
+        let there = contents.slot_mut(send.to, send.slot);
         if is_sum {
             for piece in pieces {
                 assert!(there.insert(piece), "a ring adds each contribution once");
             }
             // A partial sum is not used where it was once it has been sent.
-            holdings.slot_mut(send.from, send.slot).clear();
+            contents.slot_mut(send.from, send.slot).clear();
         } else {
             *there = pieces;
         }
     }
-    RingStep { part, sends, holdings: holdings.clone() }
+    RingStep { part, sends, contents: contents.clone() }
 }

@@ -1,7 +1,7 @@
 //! Collectives: rings come to what the definitions say, at the textbook's cost.
 
 use ir::collective::Collective;
-use traces::collectives::{Holdings, Operation, Ring, draw, draw_ring};
+use traces::collectives::{BufferContents, Operation, Ring, draw, draw_ring};
 use traces::palette::Theme;
 use traces::{DrawError, ImageFormat, Paper};
 
@@ -22,7 +22,7 @@ fn rings_end_as_the_definition_says() {
     for ring in Ring::ALL {
         for n in 2..=8 {
             let steps = ring.steps(n);
-            let end = &steps.last().unwrap().holdings;
+            let end = &steps.last().unwrap().contents;
             assert_eq!(*end, ring.operation().after(n), "{ring} of {n}");
         }
         assert!(ring.steps(1).is_empty());
@@ -49,16 +49,16 @@ fn every_rank_sends_what_the_textbook_says() {
 }
 
 /// A line for each slot, a column for each rank.
-fn text(holdings: &Holdings) -> String {
-    let label = |rank, slot| match holdings.label(rank, slot) {
+fn text(contents: &BufferContents) -> String {
+    let label = |rank, slot| match contents.label(rank, slot) {
         empty if empty.is_empty() => "-".to_owned(),
         label => label,
     };
     let line = |slot| {
-        let labels = (0..holdings.num_ranks()).map(|rank| label(rank, slot));
+        let labels = (0..contents.num_ranks()).map(|rank| label(rank, slot));
         labels.collect::<Vec<_>>().join(" | ") + "\n"
     };
-    (0..holdings.num_slots()).map(line).collect()
+    (0..contents.num_slots()).map(line).collect()
 }
 
 #[track_caller]
@@ -161,7 +161,7 @@ to
 #[test]
 fn sums_grow_round_the_ring() {
     let states: Vec<String> =
-        Ring::ReduceScatter.steps(3).iter().map(|step| text(&step.holdings)).collect();
+        Ring::ReduceScatter.steps(3).iter().map(|step| text(&step.contents)).collect();
     assert_eq!(
         states,
         [

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, Step, add_communication, generate};
+use ir::schedule::{
+    Action, ActionKind, Schedule, ScheduleKind, ScheduleStep, add_communication, generate,
+};
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
@@ -99,7 +101,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs a step if all that it needs is known.
-    fn take(&mut self, rank: usize, step: Step) -> bool {
+    fn take(&mut self, rank: usize, step: ScheduleStep) -> bool {
         let ready: Option<Vec<u64>> = step.actions().map(|action| self.ready(action)).collect();
         let Some(ready) = ready else { return false };
         let both = ready.into_iter().max().unwrap_or(0).max(self.free[rank]);

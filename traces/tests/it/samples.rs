@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use ir::collective::Collective;
-use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, Step, add_communication, generate};
+use ir::schedule::{
+    Action, ActionKind, Schedule, ScheduleKind, ScheduleStep, add_communication, generate,
+};
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
@@ -63,7 +65,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs a step at the end of what its rank does; false if something is not there yet.
-    fn take(&mut self, track: &mut Track, step: Step, time: &mut u64) -> bool {
+    fn take(&mut self, track: &mut Track, step: ScheduleStep, time: &mut u64) -> bool {
         let Some(ready) =
             step.actions().map(|action| self.ready(action)).collect::<Option<Vec<u64>>>()
         else {

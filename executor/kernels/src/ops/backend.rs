@@ -1,6 +1,6 @@
 //! The backends that operators run on.
 
-use super::attention::{Grads, Scoring, Visibility, blocks};
+use super::attention::{Grads, KeyVisibility, Scoring, blocks};
 use super::kernels::BasicKernels;
 use crate::array::Array;
 
@@ -12,7 +12,7 @@ pub trait Kernels: BasicKernels {
         k: Array<Self>,
         v: Array<Self>,
         scoring: &Scoring<Self>,
-        visibility: Visibility,
+        visibility: KeyVisibility,
     ) -> (Array<Self>, Array<Self>) {
         blocks::forward(q, k, v, scoring, visibility)
     }
@@ -27,7 +27,7 @@ pub trait Kernels: BasicKernels {
         log_sum_exp: Array<Self>,
         grad: Array<Self>,
         scoring: &Scoring<Self>,
-        visibility: Visibility,
+        visibility: KeyVisibility,
     ) -> Grads<Self> {
         blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility)
     }

@@ -4,7 +4,7 @@
 //! the router's logits. All of it stays on the device: the host reads counts only where it must split arrays by them.
 
 use super::Kernels;
-pub use super::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
+pub use super::composed::experts::{ExpertChoices, ExpertCounts, RoutingRule, Sorted};
 use crate::array::{Array, ElementExt, Indices};
 
 /// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first.
@@ -18,7 +18,7 @@ use crate::array::{Array, ElementExt, Indices};
 pub fn choose<B: Kernels>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
-    rule: &Rule,
+    rule: &RoutingRule,
 ) -> ExpertChoices<B> {
     let (top_k, num_experts) = (rule.top_k, probabilities.size(1));
     assert!(top_k <= num_experts, "each of the {top_k} chosen experts is another");
@@ -100,7 +100,7 @@ pub fn probability_grad<B: Kernels>(
     probabilities: &Array<B>,
     choices: &ExpertChoices<B>,
     weight_grad: Array<B>,
-    rule: &Rule,
+    rule: &RoutingRule,
 ) -> Array<B> {
     B::probability_grad(probabilities, choices, weight_grad, rule)
 }

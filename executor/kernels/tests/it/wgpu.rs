@@ -6,8 +6,8 @@ use executor_kernels::array::{Array, Element};
 use executor_kernels::comparison::compare;
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::activation::{Function, gated_forward};
-use executor_kernels::ops::attention::Visibility;
-use executor_kernels::ops::experts::Rule;
+use executor_kernels::ops::attention::KeyVisibility;
+use executor_kernels::ops::experts::RoutingRule;
 use executor_kernels::random::Plain;
 use executor_kernels::trials::{
     Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, OperatorTrial,
@@ -145,14 +145,14 @@ fn sums_of_squares() {
 #[test]
 fn experts() {
     let Some(device) = device() else { return };
-    let plain = Rule::likeliest;
+    let plain = RoutingRule::likeliest;
     let groups = Some(ExpertGroups { count: 4, chosen: 2, scored_by: 2 });
     for (rule, rows, experts, widths) in [
         (plain(1, false), 1, 1, [3, 5]),
         (plain(2, true), 75, 6, [85, 130]),
         (plain(3, false), 300, 4, [64, 72]),
         (plain(2, true), 9, 300, [8, 16]),
-        (Rule { scaling: 2.5, groups, ..plain(4, true) }, 40, 32, [64, 24]),
+        (RoutingRule { scaling: 2.5, groups, ..plain(4, true) }, 40, 32, [64, 24]),
     ] {
         let inputs = ToExperts::inputs(MixtureSizes { rows, experts, widths });
         for check in [FP32, FP16] {
@@ -175,7 +175,7 @@ fn attention_in_tiles() {
         [AttentionMask::Full, AttentionMask::Causal, AttentionMask::SlidingWindow { window: 33 }];
     for mask in masks {
         for (query_start, key_start) in [(0, 0), (20, 0), (20, 60), (60, 10), (0, 200), (200, 0)] {
-            let visibility = Visibility { mask, query_start, key_start };
+            let visibility = KeyVisibility { mask, query_start, key_start };
             hold(FP32, &device, &Attend::plain(visibility), &inputs);
         }
     }
@@ -185,7 +185,7 @@ fn attention_in_tiles() {
 fn attention_with_caps_slopes_and_sinks() {
     let Some(device) = device() else { return };
     let inputs = Attend::inputs(sizes([40, 40, 3, 1, 24, 24]));
-    let visibility = Visibility { mask: AttentionMask::Causal, query_start: 7, key_start: 2 };
+    let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 7, key_start: 2 };
     for (soft_cap, has_slopes, has_sinks) in [
         (Some(0.7), false, false),
         (None, true, false),
@@ -201,7 +201,7 @@ fn attention_with_caps_slopes_and_sinks() {
 #[test]
 fn attention_of_any_width() {
     let Some(device) = device() else { return };
-    let visibility = Visibility { mask: AttentionMask::Causal, query_start: 0, key_start: 0 };
+    let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 0, key_start: 0 };
     let causal = Attend::plain(visibility);
     for (width, value_width) in [(1, 3), (64, 64), (96, 64), (128, 128), (320, 320)] {
         let inputs = Attend::inputs(sizes([37, 37, 2, 2, width, value_width]));
@@ -219,7 +219,7 @@ fn attention_of_views() {
         fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
             let [all, grad] = [0, 1].map(|index| inputs[index].clone());
             let [q, k, v] = [0..4, 4..6, 6..8].map(|heads| all.narrow(2, heads));
-            let visibility = Visibility { mask: AttentionMask::Causal, ..Visibility::FULL };
+            let visibility = KeyVisibility { mask: AttentionMask::Causal, ..KeyVisibility::FULL };
             let of_heads = q.narrow(0, 0..1).narrow(1, 0..1).narrow(3, 0..1).flatten();
             Attend::plain(visibility).run(vec![q, k, v, grad.swap_dims(1, 2), of_heads])
         }

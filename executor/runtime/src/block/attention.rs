@@ -10,7 +10,7 @@ use executor_communicators::Tag;
 use executor_kernels::array::{Array, ElementExt};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::attention::{
-    self, Bias, Buckets, Grads, ProbabilityDropout, Scoring, Visibility, alibi_slopes,
+    self, Bias, Buckets, Grads, KeyVisibility, ProbabilityDropout, Scoring, alibi_slopes,
 };
 use executor_kernels::ops::dropout::Extract;
 use ir::collective::Collective;
@@ -207,7 +207,7 @@ impl<B: Kernels> Env<B> {
         scoring: &Scoring<B>,
     ) -> Result<(Array<B>, Array<B>)> {
         if self.context.len() == 1 {
-            let visibility = Visibility { mask, query_start: 0, key_start: 0 };
+            let visibility = KeyVisibility { mask, query_start: 0, key_start: 0 };
             return Ok(attention::forward(query, key, value, scoring, visibility));
         }
         let own = self.segments.clone();
@@ -225,7 +225,7 @@ impl<B: Kernels> Env<B> {
             for (segment, (query, sum)) in own.iter().zip(queries.iter().zip(&mut sums)) {
                 for (from, (key, value)) in keys_of.iter().zip(keys.iter().zip(&values)) {
                     let visibility =
-                        Visibility { mask, query_start: segment.start, key_start: from.start };
+                        KeyVisibility { mask, query_start: segment.start, key_start: from.start };
                     if visibility.sees_nothing(segment.len(), from.len()) {
                         continue;
                     }
@@ -258,7 +258,7 @@ impl<B: Kernels> Env<B> {
         scoring: &Scoring<B>,
     ) -> Result<Grads<B>> {
         if self.context.len() == 1 {
-            let visibility = Visibility { mask, query_start: 0, key_start: 0 };
+            let visibility = KeyVisibility { mask, query_start: 0, key_start: 0 };
             return Ok(attention::input_grad(
                 query,
                 key,
@@ -294,7 +294,7 @@ impl<B: Kernels> Env<B> {
             for (i, segment) in own.iter().enumerate() {
                 for (j, from) in keys_of.iter().enumerate() {
                     let visibility =
-                        Visibility { mask, query_start: segment.start, key_start: from.start };
+                        KeyVisibility { mask, query_start: segment.start, key_start: from.start };
                     if visibility.sees_nothing(segment.len(), from.len()) {
                         continue;
                     }

@@ -11,7 +11,7 @@ use executor_communicators::{CollectiveCall, Reduction};
 use executor_kernels::array::{Array, Element, Indices};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::activation::Function;
-use executor_kernels::ops::experts::{self, ExpertCounts, Rule, Sorted};
+use executor_kernels::ops::experts::{self, ExpertCounts, RoutingRule, Sorted};
 use executor_kernels::ops::{attention, linear};
 use ir::collective::Collective;
 use ir::graph::{OpId, OpKind, RouterScores};
@@ -101,7 +101,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let OpKind::Router { num_experts, top_k, .. } = self.program.op(id).kind else {
             panic!("only a router balances the load of experts")
         };
-        let rule = Rule::likeliest(top_k as usize, false);
+        let rule = RoutingRule::likeliest(top_k as usize, false);
         let choices = experts::choose(&probabilities.clone().rows(1), None, &rule);
         let mut counts = experts::load(&choices.experts, num_experts as usize);
         for (group, stream) in [(&env.context, Stream::Context), (&env.tensor, Stream::Tensor)] {
@@ -204,11 +204,11 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The rule by which the router of `id` chooses experts.
-    fn rule(&self, id: OpId, top_k: usize) -> Rule {
+    fn rule(&self, id: OpId, top_k: usize) -> RoutingRule {
         let OpKind::Router { routing, .. } = &self.program.op(self.router_of(id)).kind else {
             panic!("rows are sent where a router says")
         };
-        Rule {
+        RoutingRule {
             top_k,
             normalise: routing.normalized,
             scaling: routing.scaling.0,

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
-use executor_kernels::ops::attention::{self, Visibility};
+use executor_kernels::ops::attention::{self, KeyVisibility};
 use ir::collective::Collective;
 use ir::graph::{AttentionMask, OpId};
 use traces::timeline::Stream;
@@ -90,8 +90,8 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 /// Visibility where all queries and keys are on this rank.
-const fn visibility(mask: AttentionMask) -> Visibility {
-    Visibility { mask, query_start: 0, key_start: 0 }
+const fn visibility(mask: AttentionMask) -> KeyVisibility {
+    KeyVisibility { mask, query_start: 0, key_start: 0 }
 }
 
 impl<B: Kernels> Env<B> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
-use executor_kernels::ops::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
+use executor_kernels::ops::experts::{ExpertChoices, ExpertCounts, RoutingRule, Sorted};
 
 /// Rows of tokens on the ranks of their experts, sorted by expert.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Routed<B: Kernels> {
 /// Record of a dispatch of a rank's rows to experts.
 #[derive(Debug)]
 pub(super) struct Sent<B: Kernels> {
-    pub(super) rule: Rule,
+    pub(super) rule: RoutingRule,
     /// The experts that each token chose.
     pub(super) choices: ExpertChoices<B>,
     /// The choices that were sent, in the order of experts.

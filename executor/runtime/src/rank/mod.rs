@@ -15,7 +15,7 @@ use executor_communicators::{CommunicationError, Communicator, Tag};
 use executor_kernels::array::Array;
 use executor_kernels::clock::now;
 use executor_kernels::ops::Kernels;
-use ir::schedule::{Action, ActionKind, Schedule, Step, Updates};
+use ir::schedule::{Action, ActionKind, Schedule, ScheduleStep, Updates};
 use ir::units::Bytes;
 use traces::timeline::{Activity, Stream, Track};
 
@@ -515,7 +515,7 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Counts for each unit the weight gradients of blocks in this step.
-    fn count_uses(&mut self, steps: &[Step]) {
+    fn count_uses(&mut self, steps: &[ScheduleStep]) {
         let mut uses = vec![0; self.units.len()];
         for action in steps.iter().flat_map(|step| step.actions()) {
             if matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad) {

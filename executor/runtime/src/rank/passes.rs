@@ -5,7 +5,7 @@ use std::sync::Arc;
 use executor_communicators::{CommunicationError, Group};
 use executor_kernels::array::{Array, Element};
 use executor_kernels::ops::Kernels;
-use ir::graph::{Element as GraphElement, OpId, OpKind};
+use ir::graph::{ElementType, OpId, OpKind};
 use ir::layout::ZeroStage;
 use ir::schedule::{Action, ActionKind, Updates};
 
@@ -202,7 +202,7 @@ impl<B: Kernels> Rank<B> {
         let nodes = self.program.block(block).block.nodes();
         let inputs = nodes.filter(|node| node.op.kind == OpKind::Input);
         let further = inputs.skip(before.len()).map(|node| {
-            if node.op.output.element == GraphElement::Index {
+            if node.op.output.element == ElementType::Index {
                 Value::Tokens
             } else {
                 Value::Array(data.inputs.clone().expect("a model that takes samples is given them"))

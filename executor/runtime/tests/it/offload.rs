@@ -9,7 +9,7 @@ use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::{Offload, OffloadedActivations, ZeroStage};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
-use traces::timeline::{Activity, Side, Stream, Track};
+use traces::timeline::{Activity, CopyDestination, Stream, Track};
 
 use super::parity::check;
 use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
@@ -133,7 +133,7 @@ fn ran(case: Case, element: Element) -> (Bytes, Bytes, Track) {
 }
 
 /// Bytes that a track copies one way.
-fn copied(track: &Track, side: Side) -> Bytes {
+fn copied(track: &Track, side: CopyDestination) -> Bytes {
     let copies = track.events.iter().filter(|event| event.stream == Stream::Host);
     let copies = copies.filter(|it| matches!(it.activity, Activity::Copy { to, .. } if to == side));
     copies.map(|event| event.bytes).sum()
@@ -149,8 +149,8 @@ fn the_optimizers_state_leaves_the_device() {
     assert_eq!(on_host, Bytes::new(num_parameters * (master + 4)), "states and fp32 gradients");
     // What is reduced of one rank leaves the device as well.
     assert!(whole - rest >= Bytes::new(num_parameters * master), "{whole} less {rest}");
-    assert_eq!(copied(&track, Side::Host), Bytes::new(num_parameters * 4), "gradients");
-    assert_eq!(copied(&track, Side::Device), Bytes::new(num_parameters * 2), "weights");
+    assert_eq!(copied(&track, CopyDestination::Host), Bytes::new(num_parameters * 4), "gradients");
+    assert_eq!(copied(&track, CopyDestination::Device), Bytes::new(num_parameters * 2), "weights");
 }
 
 #[test]
@@ -161,6 +161,6 @@ fn parameters_come_for_each_use() {
     let (_, _, track) = ran(case, mixed);
     // Two micro-batches, forward and backward, and half of the parameters a rank; units are padded to halves.
     let least = Bytes::new(2 * 2 * num_parameters);
-    let brought = copied(&track, Side::Device);
+    let brought = copied(&track, CopyDestination::Device);
     assert!(brought >= least && brought <= least + Bytes::new(2048), "{brought}, not {least}");
 }

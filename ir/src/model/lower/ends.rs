@@ -2,7 +2,7 @@
 
 use super::{CarriedTensors, CarriedValues, Lowering, TOKEN_TABLE, linear};
 use crate::graph::{
-    Activation, Block, BlockBuilder, Dim, DimName, Element, EmbeddedRows, Extent, GraphError,
+    Activation, Block, BlockBuilder, Dim, DimName, ElementType, EmbeddedRows, Extent, GraphError,
     Learning, OpKind, Tensor, Value, WeightFormat, Window2d,
 };
 use crate::model::transformer::{
@@ -332,6 +332,6 @@ impl Lowering {
     }
 
     pub(super) fn tokens(&self) -> Tensor {
-        Tensor::new([Dim::BATCH, self.sequence]).with_element(Element::Index)
+        Tensor::new([Dim::BATCH, self.sequence]).with_element(ElementType::Index)
     }
 }

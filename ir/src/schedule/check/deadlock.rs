@@ -6,7 +6,7 @@ use super::error::{Defect, ScheduleError, Wait};
 use super::structure::partner;
 use crate::schedule::display::excerpt;
 use crate::schedule::order::{Need, Pass};
-use crate::schedule::{Action, ActionKind, Schedule, Step};
+use crate::schedule::{Action, ActionKind, Schedule, ScheduleStep};
 
 /// Mode of sends: whether a sending rank waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Sends {
 }
 
 /// Units of time of a step, with one for each pass.
-pub(in crate::schedule) fn units(step: Step) -> u64 {
+pub(in crate::schedule) fn units(step: ScheduleStep) -> u64 {
     let units = |action: Action| match action.kind {
         ActionKind::Forward | ActionKind::InputGrad | ActionKind::WeightGrad => 1,
         ActionKind::Backward => 2,
@@ -128,12 +128,12 @@ impl<'a> Run<'a> {
         Ok(Some(end))
     }
 
-    fn head(&self, rank: usize) -> Option<Step> {
+    fn head(&self, rank: usize) -> Option<ScheduleStep> {
         self.schedule.ranks()[rank].get(self.next[rank]).copied()
     }
 
     /// The first event that the step waits for.
-    fn waits_for(&self, rank: usize, step: Step) -> Option<Awaited> {
+    fn waits_for(&self, rank: usize, step: ScheduleStep) -> Option<Awaited> {
         step.actions().find_map(|action| match action.kind {
             kind if kind.is_send() => {
                 let waits = self.sends == Sends::Blocking && !self.meets(action);
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
     /// True if the next step of the partner's rank is the other half of the message.
     fn meets(&self, message: Action) -> bool {
         let other = partner(message);
-        self.head(self.rank(other) as usize) == Some(Step::One(other))
+        self.head(self.rank(other) as usize) == Some(ScheduleStep::One(other))
     }
 
     fn exchange(

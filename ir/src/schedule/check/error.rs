@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::schedule::display::excerpt;
-use crate::schedule::{Action, Step};
+use crate::schedule::{Action, ScheduleStep};
 
 /// A schedule that cannot run, and the place of its defect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ impl ScheduleError {
     }
 
     /// A defect at step `at.1` of rank `at.0`.
-    pub(super) fn at(defect: Defect, ranks: &[Vec<Step>], at: (usize, usize)) -> Self {
+    pub(super) fn at(defect: Defect, ranks: &[Vec<ScheduleStep>], at: (usize, usize)) -> Self {
         Self { defect, excerpt: excerpt(ranks, at, |_| at.1) }
     }
 }
@@ -89,7 +89,7 @@ pub enum Defect {
     )]
     Pair {
         /// The pair.
-        step: Step,
+        step: ScheduleStep,
     },
     /// A message where the stage has no neighbour or has it on the same rank.
     #[error("`{action}` has no partner: {}", if *.same_rank { "both stages are on the same rank" } else { "there is no stage on the other side" })]
@@ -157,7 +157,7 @@ pub struct Wait {
     /// The blocked rank.
     pub rank: usize,
     /// The step that it cannot run.
-    pub step: Step,
+    pub step: ScheduleStep,
     /// The action that it waits for.
     pub needs: Action,
     /// Rank that would run that action.

@@ -8,7 +8,7 @@ pub use deadlock::{Sends, check};
 pub(super) use deadlock::{ends, units};
 pub use error::{Defect, ScheduleError, Wait};
 
-use crate::schedule::{Schedule, StagePlacement, Step};
+use crate::schedule::{Schedule, ScheduleStep, StagePlacement};
 
 impl Schedule {
     /// Checks and makes the schedule in which rank `r` takes the steps `ranks[r]`.
@@ -21,7 +21,7 @@ impl Schedule {
     ///
     /// The first defect, with the part of the grid where it is.
     pub fn new(
-        ranks: Vec<Vec<Step>>,
+        ranks: Vec<Vec<ScheduleStep>>,
         placement: StagePlacement,
         num_micro_batches: u32,
     ) -> Result<Self, ScheduleError> {

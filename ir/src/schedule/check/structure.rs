@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::{Defect, ScheduleError};
-use crate::schedule::{Action, ActionKind, Schedule, Step, Updates};
+use crate::schedule::{Action, ActionKind, Schedule, ScheduleStep, Updates};
 
 /// Checks everything but deadlock, and returns when the schedule updates parameters.
 pub(super) fn structure(schedule: &Schedule) -> Result<Updates, ScheduleError> {
@@ -74,8 +74,8 @@ impl Size {
     }
 }
 
-fn pair(step: Step) -> Result<(), Defect> {
-    let Step::Overlapped(forward, backward) = step else { return Ok(()) };
+fn pair(step: ScheduleStep) -> Result<(), Defect> {
+    let ScheduleStep::Overlapped(forward, backward) = step else { return Ok(()) };
     let is_backward = matches!(backward.kind, ActionKind::Backward | ActionKind::InputGrad);
     // A micro-batch's backward needs all of its forwards.
     let is_other = forward.micro_batch != backward.micro_batch;

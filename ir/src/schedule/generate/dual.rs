@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::error::GenerateError;
 use super::steps::{backward, forward, input_grad, weight_grad};
-use crate::schedule::{ScheduleKind, Step};
+use crate::schedule::{ScheduleKind, ScheduleStep};
 
 /// `DualPipeV`: two stages a rank, down the ranks and up again; the streams are those of the two stages.
 ///
@@ -13,7 +13,7 @@ use crate::schedule::{ScheduleKind, Step};
 ///
 /// DeepSeek-AI 2025, `DualPipe` (github.com/deepseek-ai/DualPipe), after Sea AI Lab's "cut in half";
 /// action for action PyTorch's `ScheduleDualPipeV`.
-pub(super) fn pipe_v(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn pipe_v(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |rank| rank_steps(p, m, rank, |nth, i| ([rank, 2 * p - 1 - rank][nth], i));
     (0..p).map(steps).collect()
 }
@@ -33,7 +33,7 @@ pub(super) fn check_pipe_v(p: u32, m: u32) -> Result<(), GenerateError> {
 ///
 /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 3.2.1 and figure 5, and
 /// github.com/deepseek-ai/DualPipe, whose two halves of the batch are our even and odd micro-batches.
-pub(super) fn pipe(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn pipe(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |rank: u32| {
         let from_end = rank.min(p - 1 - rank);
         let is_upper = u32::from(rank >= p / 2);
@@ -68,7 +68,12 @@ fn enough(kind: ScheduleKind, p: u32, m: u32) -> Result<(), GenerateError> {
 
 /// The eight phases of a rank of `p`, whose first stage is `rank` stages from the start of one stream and whose second
 /// is as far from the end of the other; `named` maps a stage's index and counter to stage and micro-batch.
-fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32)) -> Vec<Step> {
+fn rank_steps(
+    p: u32,
+    m: u32,
+    rank: u32,
+    named: impl Fn(usize, u32) -> (u32, u32),
+) -> Vec<ScheduleStep> {
     let mut steps = Streams {
         steps: Vec::new(),
         named,
@@ -120,7 +125,7 @@ fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32
 
 /// Steps over two stages, with a counter of micro-batches for each.
 struct Streams<N> {
-    steps: Vec<Step>,
+    steps: Vec<ScheduleStep>,
     named: N,
     forwards: [u32; 2],
     backwards: [u32; 2],
@@ -154,7 +159,7 @@ impl<N: Fn(usize, u32) -> (u32, u32)> Streams<N> {
         let first = forward(stage, i).actions();
         let (stage, i) = self.next_backward(backwards);
         let second = backward(stage, i).actions();
-        self.steps.extend(first.zip(second).map(|(f, b)| Step::Overlapped(f, b)));
+        self.steps.extend(first.zip(second).map(|(f, b)| ScheduleStep::Overlapped(f, b)));
     }
 
     fn next_forward(&mut self, nth: usize) -> (u32, u32) {

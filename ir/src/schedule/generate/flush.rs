@@ -1,7 +1,7 @@
 //! Schedules with one stage a rank and whole backwards.
 
 use super::steps::{backward, forward};
-use crate::schedule::Step;
+use crate::schedule::ScheduleStep;
 
 /// Naive model parallelism: each micro-batch runs forward and backward through all stages before the next one starts.
 ///
@@ -9,7 +9,7 @@ use crate::schedule::Step;
 /// 0 | F0 B0 F1 B1
 /// 1 | F0 B0 F1 B1
 /// ```
-pub(super) fn sequential(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn sequential(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |stage| (0..m).flat_map(move |i| [forward(stage, i), backward(stage, i)]);
     (0..p).map(|stage| steps(stage).collect()).collect()
 }
@@ -25,7 +25,7 @@ pub(super) fn sequential(p: u32, m: u32) -> Vec<Vec<Step>> {
 ///
 /// Huang et al. 2019, *GPipe* (arXiv 1811.06965), section 2.3, where backwards run in the reverse
 /// order; the time is the same.
-pub(super) fn gpipe(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn gpipe(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |stage| {
         let forwards = (0..m).map(move |i| forward(stage, i));
         forwards.chain((0..m).map(move |i| backward(stage, i)))
@@ -47,7 +47,7 @@ pub(super) fn gpipe(p: u32, m: u32) -> Vec<Vec<Step>> {
 ///
 /// Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1 (`PipeDream`-Flush); Harlap et al. 2018
 /// (arXiv 1806.03377), section 3.2, without the flush.
-pub(super) fn one_f_one_b(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn one_f_one_b(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |stage: u32| {
         let num_warmup = (p - 1 - stage).min(m);
         let warmup = (0..num_warmup).map(move |i| forward(stage, i));

@@ -1,7 +1,7 @@
 //! Schedules over several stages of each rank: stage `s` on rank `s mod p`.
 
 use super::steps::{backward, forward, input_grad, weight_grad};
-use crate::schedule::Step;
+use crate::schedule::ScheduleStep;
 
 /// All micro-batches through a rank's stage, then through the next; backwards in the reverse order.
 ///
@@ -14,7 +14,7 @@ use crate::schedule::Step;
 ///
 /// Lamy-Poirier 2022, *Breadth-first pipeline parallelism* (arXiv 2211.05953), section 4.1; the
 /// order of backwards is PyTorch's `ScheduleLoopedBFS`.
-pub(super) fn looped_bfs(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
+pub(super) fn looped_bfs(p: u32, m: u32, v: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |rank| {
         let stages = (0..v).map(move |nth| nth * p + rank);
         let forwards = stages.clone().flat_map(move |s| (0..m).map(move |i| forward(s, i)));
@@ -36,7 +36,7 @@ pub(super) fn looped_bfs(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
 /// # Source
 ///
 /// Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.2; PyTorch's `ScheduleInterleaved1F1B`.
-pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
+pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<ScheduleStep>> {
     let round = rounds(p, m);
     let order = Order::new(p, m, v, &round);
     let steps = |rank: u32| {
@@ -65,7 +65,7 @@ pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
 /// # Source
 ///
 /// PyTorch's `ScheduleInterleavedZeroBubble`, after Qi et al. 2023 (arXiv 2401.10241), section 2.
-pub(super) fn zero_bubble(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
+pub(super) fn zero_bubble(p: u32, m: u32, v: u32) -> Vec<Vec<ScheduleStep>> {
     let round = rounds(p, m);
     let order = Order::new(p, m, v, &round);
     let steps = |rank: u32| {
@@ -116,7 +116,7 @@ impl Order {
         Self { p, v, forwards }
     }
 
-    fn forwards(&self, rank: u32) -> impl Iterator<Item = Step> {
+    fn forwards(&self, rank: u32) -> impl Iterator<Item = ScheduleStep> {
         self.forwards.iter().map(move |(nth, i)| forward(nth * self.p + rank, *i))
     }
 

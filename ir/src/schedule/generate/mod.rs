@@ -10,7 +10,7 @@ mod zero_bubble;
 
 pub use error::GenerateError;
 
-use super::{Schedule, ScheduleKind, Step};
+use super::{Schedule, ScheduleKind, ScheduleStep};
 
 /// The largest number of forwards that [`generate()`] makes. Each comes with a backward and messages, which take a
 /// kilobyte together as actions, events of a timeline and its text: a gigabyte for all. Real trainings have hundreds of
@@ -93,7 +93,7 @@ pub fn generate_steps(
     p: u32,
     m: u32,
     v: u32,
-) -> Result<Vec<Vec<Step>>, GenerateError> {
+) -> Result<Vec<Vec<ScheduleStep>>, GenerateError> {
     kind.check_numbers(p, m, v)?;
     Ok(match kind {
         ScheduleKind::Sequential => flush::sequential(p, m),

@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 
 use super::steps::{forward, input_grad, weight_grad};
-use crate::schedule::{Action, ActionKind, Step};
+use crate::schedule::{Action, ActionKind, ScheduleStep};
 
 /// About half of 1F1B's memory: `p / 2 + 1` micro-batches.
 ///
@@ -26,7 +26,7 @@ use crate::schedule::{Action, ActionKind, Step};
 /// 0 | 0F0 0F1 3F0 3I0 0F2 3W0 ..
 /// 1 | 1F0 2F0 1F1 2F1 2I0 2W0 ..
 /// ```
-pub(super) fn v_half(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn v_half(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let gap = if p.is_multiple_of(2) { 3 } else { 0 };
     let block =
         |rank| [2 * rank, 3 * p - rank - 2, 3 * p + gap + 2 * rank - 1, 6 * p + gap - rank - 2];
@@ -34,7 +34,7 @@ pub(super) fn v_half(p: u32, m: u32) -> Vec<Vec<Step>> {
 }
 
 /// About a third of 1F1B's memory: `(p + 4) / 3` micro-batches.
-pub(super) fn v_min(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn v_min(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let gap = if p.is_multiple_of(3) { 2 } else { 0 };
     let block = |rank| [rank, 2 * p - 1 - rank, 2 * p + gap + rank, 4 * p + gap - 1 - rank];
     shortest(&Block { offsets: (0..p).map(block).collect(), m, most_held: 2 * ((p + 4) / 3) })
@@ -74,7 +74,7 @@ type Costs = [u64; 4];
 const COSTS: [Costs; 2] = [[100, 100, 100, 0], [111, 110, 79, 4]];
 
 /// The order that is shortest over all of [`COSTS`]; among equals the one with the fewest passes ahead.
-fn shortest(block: &Block) -> Vec<Vec<Step>> {
+fn shortest(block: &Block) -> Vec<Vec<ScheduleStep>> {
     let p = block.offsets.len() as u32;
     let parts = [0, p / 4, p / 2, p / 2 + 1, p * 5 / 8, p * 3 / 4, p];
     let choices = parts
@@ -82,12 +82,13 @@ fn shortest(block: &Block) -> Vec<Vec<Step>> {
         .flat_map(|first| [0, p / 2, p].into_iter().map(move |last| Ahead { first, last }));
     let squeezed = choices.filter_map(|ahead| Squeeze::new(block, ahead).run());
     let orders = squeezed.chain([block.own_order()]);
-    let span = |ranks: &Vec<Vec<Step>>| COSTS.map(|costs| longest_span(ranks, costs, block.m));
+    let span =
+        |ranks: &Vec<Vec<ScheduleStep>>| COSTS.map(|costs| longest_span(ranks, costs, block.m));
     orders.min_by_key(|ranks| span(ranks).iter().sum::<u64>()).expect("the block's own is one")
 }
 
 /// The longest time from a rank's first step to its last if all steps start as early as possible.
-fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
+fn longest_span(ranks: &[Vec<ScheduleStep>], costs: Costs, m: u32) -> u64 {
     let p = ranks.len();
     let [forward, input_grad, weight_grad, message] = costs;
     // End times of each stage's forward and input gradient of each micro-batch.
@@ -102,7 +103,7 @@ fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
     while is_moving {
         is_moving = false;
         for (rank, steps) in ranks.iter().enumerate() {
-            while let Some(Step::One(action)) = steps.get(done[rank]) {
+            while let Some(ScheduleStep::One(action)) = steps.get(done[rank]) {
                 let stage = action.stage as usize;
                 let from = match action.kind {
                     ActionKind::Forward => stage.checked_sub(1).map(|before| (before, 0)),
@@ -138,7 +139,7 @@ fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
 
 impl Block {
     /// Every pass at its time in the block, and a weight gradient in every gap, if one is pending.
-    fn own_order(&self) -> Vec<Vec<Step>> {
+    fn own_order(&self) -> Vec<Vec<ScheduleStep>> {
         let p = self.offsets.len() as u32;
         let order = |(rank, offsets): (u32, &[u32; 4])| {
             let last = offsets.iter().max().map_or(0, |latest| latest + INTERVAL * (self.m - 1));
@@ -182,7 +183,7 @@ struct Squeeze<'a> {
 
 #[derive(Default)]
 struct Rank {
-    steps: Vec<Step>,
+    steps: Vec<ScheduleStep>,
     /// Number of micro-batches done, by pass.
     done: [u32; 4],
     held: u32,
@@ -199,7 +200,7 @@ impl<'a> Squeeze<'a> {
     }
 
     /// The steps of each rank; `None` if passes that went ahead took the memory of a pass that all wait for.
-    fn run(mut self) -> Option<Vec<Vec<Step>>> {
+    fn run(mut self) -> Option<Vec<Vec<ScheduleStep>>> {
         let num_steps = INTERVAL as usize * self.block.m as usize;
         let mut left = num_steps * self.ranks.len();
         while left > 0 {

@@ -2,7 +2,7 @@
 //! three passes.
 
 use super::steps::{forward, input_grad, weight_grad};
-use crate::schedule::Step;
+use crate::schedule::ScheduleStep;
 
 /// 1F1B's warm-up and memory; weight gradients are delayed into the drain, on rank `r` by `r` micro-batches.
 ///
@@ -16,7 +16,7 @@ use crate::schedule::Step;
 ///
 /// Qi et al. 2023, *Zero bubble pipeline parallelism* (arXiv 2401.10241), section 2.1 and figure 2.
 /// Action for action PyTorch's `ScheduleInterleavedZeroBubble` with one stage.
-pub(super) fn h1(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn h1(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| split(rank, m, p - 1 - rank, rank)).collect()
 }
 
@@ -32,13 +32,13 @@ pub(super) fn h1(p: u32, m: u32) -> Vec<Vec<Step>> {
 /// # Source
 ///
 /// Qi et al. 2023, section 2.2 and figure 3: `2 p - 1` micro-batches in flight on every rank.
-pub(super) fn h2(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn h2(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| split(rank, m, 2 * (p - 1 - rank), 2 * rank)).collect()
 }
 
 /// `num_warmup` forwards, then a forward and an input gradient alternating, with weight gradients `delay` input
 /// gradients behind.
-fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<Step> {
+fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<ScheduleStep> {
     let mut steps: Vec<_> = (0..num_warmup.min(m)).map(|i| forward(rank, i)).collect();
     for i in 0..m {
         steps.extend((i + num_warmup < m).then(|| forward(rank, i + num_warmup)));
@@ -62,11 +62,11 @@ fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<Step> {
 /// # Source
 ///
 /// Qi et al. 2023, section 6 and figure 5; action for action PyTorch's `ScheduleZBVZeroBubble`.
-pub(super) fn v(p: u32, m: u32) -> Vec<Vec<Step>> {
+pub(super) fn v(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| v_rank(p, m, rank)).collect()
 }
 
-fn v_rank(p: u32, m: u32, rank: u32) -> Vec<Step> {
+fn v_rank(p: u32, m: u32, rank: u32) -> Vec<ScheduleStep> {
     let mut steps = Counted::new([rank, 2 * p - 1 - rank], m);
     let all = m.max(2 * p - 1);
     for _ in 0..2 * (p - rank) - 1 {
@@ -106,7 +106,7 @@ fn v_rank(p: u32, m: u32, rank: u32) -> Vec<Step> {
 
 /// Steps of a rank with two stages, with counters of micro-batches.
 struct Counted {
-    steps: Vec<Step>,
+    steps: Vec<ScheduleStep>,
     stages: [u32; 2],
     /// Micro-batches from this number on are counted, but add no step.
     m: u32,
@@ -142,7 +142,7 @@ impl Counted {
         self.weight_grad(nth);
     }
 
-    fn push(&mut self, step: Step, micro_batch: u32) {
+    fn push(&mut self, step: ScheduleStep, micro_batch: u32) {
         self.steps.extend((micro_batch < self.m).then_some(step));
     }
 }

@@ -1,7 +1,7 @@
 //! Sends and receives between ranks.
 
 use crate::schedule::check::{ends, units};
-use crate::schedule::{Action, ActionKind, Schedule, Step};
+use crate::schedule::{Action, ActionKind, Schedule, ScheduleStep};
 
 /// Adds a send after every action whose result another rank needs, and its receive on that rank; none between stages of
 /// one rank. A schedule with communication is returned unchanged.
@@ -23,7 +23,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
         .flat_map(|(rank, ends)| ends.iter().enumerate().map(move |(i, end)| (*end, rank, i)))
         .collect();
     order.sort_unstable();
-    let mut ranks: Vec<Vec<Step>> =
+    let mut ranks: Vec<Vec<ScheduleStep>> =
         schedule.ranks().iter().map(|steps| Vec::with_capacity(2 * steps.len())).collect();
     // Number of steps of each rank that are in its list already.
     let mut placed = vec![0; ranks.len()];
@@ -36,7 +36,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
         for message in step.actions().filter_map(|action| message(schedule, rank as u32, action)) {
             let Message { send, receive, to } = message;
             let to = to as usize;
-            ranks[rank].push(Step::One(send));
+            ranks[rank].push(ScheduleStep::One(send));
             // The step that the partner is running precedes the receive.
             let next = placed[to];
             if let Some(following) = schedule.ranks()[to].get(next)
@@ -45,7 +45,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
                 ranks[to].push(*following);
                 placed[to] += 1;
             }
-            ranks[to].push(Step::One(receive));
+            ranks[to].push(ScheduleStep::One(receive));
         }
     }
     Schedule::new(ranks, schedule.placement().clone(), schedule.num_micro_batches())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::schedule::{Action, ActionKind, Schedule, Step, Updates};
+use crate::schedule::{Action, ActionKind, Schedule, ScheduleStep, Updates};
 
 /// Adds a reduction of the gradients of each stage over its replicas right after its last backward on the rank, while
 /// other stages still work; after each backward in an asynchronous schedule.
@@ -16,7 +16,7 @@ pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
     if schedule.updates() == Updates::AfterEachMicroBatch {
         return after_backwards(schedule, ActionKind::OptimizerStep, schedule.updates());
     }
-    let with_updates = |steps: &Vec<Step>| {
+    let with_updates = |steps: &Vec<ScheduleStep>| {
         let mut stages: Vec<u32> = steps.iter().flat_map(stages_of).collect();
         stages.sort_unstable();
         stages.dedup();
@@ -30,7 +30,7 @@ pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
 fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> Schedule {
     let ends_backward =
         |action: &Action| matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad);
-    let with_kind = |steps: &Vec<Step>| {
+    let with_kind = |steps: &Vec<ScheduleStep>| {
         let mut left: BTreeMap<u32, u32> = BTreeMap::new();
         for action in steps.iter().flat_map(|step| step.actions()).filter(ends_backward) {
             *left.entry(action.stage).or_default() += 1;
@@ -61,18 +61,18 @@ fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> S
 }
 
 /// The stages that a step computes on.
-fn stages_of(step: &Step) -> Vec<u32> {
+fn stages_of(step: &ScheduleStep) -> Vec<u32> {
     let mut stages: Vec<u32> =
         step.actions().filter(|action| action.kind.is_compute()).map(|a| a.stage).collect();
     stages.dedup();
     stages
 }
 
-fn of_stage(stage: u32, kind: ActionKind) -> Step {
-    Step::One(Action { stage, kind, micro_batch: 0 })
+fn of_stage(stage: u32, kind: ActionKind) -> ScheduleStep {
+    ScheduleStep::One(Action { stage, kind, micro_batch: 0 })
 }
 
-fn rebuild(schedule: &Schedule, ranks: Vec<Vec<Step>>) -> Schedule {
+fn rebuild(schedule: &Schedule, ranks: Vec<Vec<ScheduleStep>>) -> Schedule {
     Schedule::new(ranks, schedule.placement().clone(), schedule.num_micro_batches())
         .unwrap_or_else(|error| panic!("a pass broke a valid schedule: {error}"))
         .updating(schedule.updates())

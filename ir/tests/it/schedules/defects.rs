@@ -1,8 +1,8 @@
 //! Errors of wrong schedules.
 
 use ir::schedule::{
-    Schedule, ScheduleError, ScheduleKind, Sends, StagePlacement, Step, Updates, check, generate,
-    read_csv,
+    Schedule, ScheduleError, ScheduleKind, ScheduleStep, Sends, StagePlacement, Updates, check,
+    generate, read_csv,
 };
 
 /// The CSV's schedule is wrong, and this says why.
@@ -401,7 +401,8 @@ fn gradients_reduced_too_early() {
 
 #[test]
 fn a_stage_on_two_ranks() {
-    let steps = |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<Step>>();
+    let steps =
+        |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<ScheduleStep>>();
     let ranks = vec![steps("0F0 0B0"), steps("1F0 0B0 1B0")];
     let error = Schedule::new(ranks, StagePlacement::Loop, 1).unwrap_err();
     let expected = "

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ir::schedule::{
-    Action, ActionKind, Schedule, ScheduleKind, Sends, Step, add_communication, check, generate,
+    Action, ActionKind, Schedule, ScheduleKind, ScheduleStep, Sends, add_communication, check,
+    generate,
 };
 use proptest::prelude::*;
 
@@ -127,7 +128,8 @@ fn shuffled(
     swaps: &[(usize, usize, usize)],
     left_out: Option<(usize, usize)>,
 ) -> Vec<Vec<Action>> {
-    let actions = |steps: &Vec<Step>| steps.iter().flat_map(|step| step.actions()).collect();
+    let actions =
+        |steps: &Vec<ScheduleStep>| steps.iter().flat_map(|step| step.actions()).collect();
     let mut ranks: Vec<Vec<Action>> = schedule.ranks().iter().map(actions).collect();
     for (rank, one, further) in swaps {
         let rank = rank % ranks.len();
@@ -171,7 +173,7 @@ proptest! {
             };
             player.plays(sends)
         };
-        let steps = ranks.iter().map(|rank| rank.iter().map(|it| Step::One(*it)).collect());
+        let steps = ranks.iter().map(|rank| rank.iter().map(|it| ScheduleStep::One(*it)).collect());
         let made = Schedule::new(steps.collect(), schedule.placement().clone(), m);
         let is_whole = left_out.is_none();
         prop_assert_eq!(made.is_ok(), is_whole && play(Sends::NonBlocking), "{:?}", made);

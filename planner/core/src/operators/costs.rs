@@ -2,10 +2,10 @@
 
 use cost_models::block::BlockPasses;
 use cost_models::states::{ModelStates, StateBytes, optimizer_step};
-use cost_models::{Group, Hardware};
+use cost_models::{Hardware, StridedGroup};
 use ir::collective::Collective;
 use ir::graph::{
-    AxisPlacement, BlockRecompute, ByMeshAxis, Element, MESH_AXES, SavedPart, ShardContext,
+    AxisPlacement, BlockRecompute, ByMeshAxis, ElementType, MESH_AXES, SavedPart, ShardContext,
     Sharding, SplitOp, Switches, Tensor,
 };
 use ir::layout::ZeroStage;
@@ -137,7 +137,7 @@ pub fn moved(
         placements.map(|it| matches!(it, AxisPlacement::Shard(_)))
     };
     let forward = in_turn(costs, mesh, bytes, both[0], [is_shard(from), is_shard(to)]);
-    if !requires_grad || tensor.element == Element::Index {
+    if !requires_grad || tensor.element == ElementType::Index {
         return [forward, Seconds::ZERO];
     }
     let backward = in_turn(costs, mesh, bytes, both[1], [is_shard(to), is_shard(from)]);
@@ -215,13 +215,13 @@ impl<'a> OnHardware<'a> {
         &self.setting
     }
 
-    fn group(&self, axes: ByMeshAxis<bool>) -> Group {
+    fn group(&self, axes: ByMeshAxis<bool>) -> StridedGroup {
         let [inner, outer] = self.mesh;
         match axes {
-            [true, true] => Group::contiguous(inner * outer),
-            [true, false] => Group::contiguous(inner),
-            [false, true] => Group { size: outer, stride: inner },
-            [false, false] => Group::contiguous(1),
+            [true, true] => StridedGroup::contiguous(inner * outer),
+            [true, false] => StridedGroup::contiguous(inner),
+            [false, true] => StridedGroup { size: outer, stride: inner },
+            [false, false] => StridedGroup::contiguous(1),
         }
     }
 }

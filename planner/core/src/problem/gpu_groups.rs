@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cost_models::{Group, Hardware};
+use cost_models::{Hardware, StridedGroup};
 use ir::cluster::{Cluster, NodeGroup};
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
@@ -44,12 +44,17 @@ impl ReplicasByGroup {
     }
 
     /// The pipeline ranks of a replica, where those of all groups are `ranks`: a pipeline lies in its group.
-    pub(crate) fn pipeline(&self, ranks: Group) -> Group {
-        Group { stride: self.ranks_of(&self.all[self.own], ranks.stride).max(1), ..ranks }
+    pub(crate) fn pipeline(&self, ranks: StridedGroup) -> StridedGroup {
+        StridedGroup { stride: self.ranks_of(&self.all[self.own], ranks.stride).max(1), ..ranks }
     }
 
     /// Time of a collective over replicas of all groups: at the slowest of their links.
-    pub(crate) fn time(&self, collective: Collective, group: Group, bytes: Bytes) -> Seconds {
+    pub(crate) fn time(
+        &self,
+        collective: Collective,
+        group: StridedGroup,
+        bytes: Bytes,
+    ) -> Seconds {
         self.slowest(|of| {
             let own = self.ranks_of(of, group.size).max(1);
             of.hardware.network.time_beyond(collective, group, (of.num_gpus, own), bytes)

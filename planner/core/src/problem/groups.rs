@@ -1,6 +1,6 @@
 //! Problems on GPUs of several kinds.
 
-use cost_models::{Group, Hardware};
+use cost_models::{Hardware, StridedGroup};
 use ir::cluster::Cluster;
 use ir::layout::{Layout, LayoutError, LayoutSpec, MOST_GROUPS};
 use ir::replication::DataParallelMethod;
@@ -94,7 +94,7 @@ impl Problem {
     }
 
     /// Ranks of a pipeline, which within groups of replicas are closer than those of all replicas.
-    pub(crate) fn pipeline(&self, ranks: Group) -> Group {
+    pub(crate) fn pipeline(&self, ranks: StridedGroup) -> StridedGroup {
         self.replica_groups.as_ref().map_or(ranks, |groups| groups.pipeline(ranks))
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ir::schedule::{Action, ActionKind, StagePlacement, Step};
+use ir::schedule::{Action, ActionKind, ScheduleStep, StagePlacement};
 use ir::units::Nanos;
 use simulator::{Durations, Earliest, RankTimes};
 
@@ -12,7 +12,7 @@ use super::request::{SchedulingRequest, Score, StageMemory};
 
 /// A schedule with its times and peak memory.
 pub(super) struct Outcome {
-    pub(super) steps: Vec<Vec<Step>>,
+    pub(super) steps: Vec<Vec<ScheduleStep>>,
     pub(super) times: Earliest,
     pub(super) peak: u64,
 }
@@ -75,7 +75,7 @@ pub(super) struct List<'a> {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    steps: Vec<Step>,
+    steps: Vec<ScheduleStep>,
     ends: Vec<Nanos>,
     start: Option<u64>,
     free: u64,
@@ -183,7 +183,7 @@ impl<'a> List<'a> {
         state.last = Some(kind);
         let (stage_id, micro_batch_id) = (stage as u32, micro_batch as u32);
         let action = Action { stage: stage_id, kind, micro_batch: micro_batch_id };
-        state.steps.push(Step::One(action));
+        state.steps.push(ScheduleStep::One(action));
         state.ends.push(Nanos::new(end));
         let user = match kind {
             ActionKind::Forward => {

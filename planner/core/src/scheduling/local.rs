@@ -12,7 +12,7 @@ const BUDGET: usize = 6_000_000;
 /// Forwards and input gradients of a schedule, by rank: the actions that the list scheduler does not place by itself.
 pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
     let of_rank = |steps: &Vec<_>| {
-        let actions = steps.iter().flat_map(|step: &ir::schedule::Step| step.actions());
+        let actions = steps.iter().flat_map(|step: &ir::schedule::ScheduleStep| step.actions());
         actions.filter(|action| action.kind != ActionKind::WeightGrad).collect()
     };
     schedule.ranks().iter().map(of_rank).collect()

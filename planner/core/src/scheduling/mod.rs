@@ -13,7 +13,9 @@ mod request;
 
 use std::sync::Arc;
 
-use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
+use ir::schedule::{
+    Action, ActionKind, Schedule, ScheduleKind, ScheduleStep, StagePlacement, generate,
+};
 use ir::units::Nanos;
 use rayon::prelude::*;
 use simulator::{Durations, Earliest, earliest};
@@ -247,7 +249,7 @@ impl Scheduled {
 
 /// The most memory that any rank of a schedule holds.
 fn peak(schedule: &Schedule, kept: StageMemory) -> u64 {
-    let of_rank = |steps: &Vec<Step>| {
+    let of_rank = |steps: &Vec<ScheduleStep>| {
         let (mut held, mut peak) = (0, 0);
         for Action { kind, .. } in steps.iter().flat_map(|step| step.actions()) {
             match kind {

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::family::Family;
 use super::node::{Expansion, Searcher};
-use super::outcome::{Best, Counts};
+use super::outcome::{Best, CandidateCounts};
 use super::queue::{Node, Queue};
 use super::request::{Go, Observe, Progress, StopReason};
 
@@ -17,7 +17,7 @@ pub(super) struct Branched {
     /// The best plans.
     pub best: Best,
     /// Numbers of candidates by outcome.
-    pub counts: Counts,
+    pub counts: CandidateCounts,
     /// Reason why the search ended.
     pub stop_reason: StopReason,
     /// The least lower bound of the candidates left open.
@@ -34,7 +34,7 @@ pub(super) fn branch_and_bound(
     observe: &mut Observe<'_>,
 ) -> Branched {
     let request = searcher.request;
-    let mut counts = Counts::default();
+    let mut counts = CandidateCounts::default();
     let mut stop_reason = StopReason::Exhausted;
     let mut least_left = None;
     let mut misfits = Vec::new();

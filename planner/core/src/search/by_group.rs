@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use cost_models::Group;
+use cost_models::StridedGroup;
 use ir::layout::{Layout, LayoutSpec, MeshAxis, MicroBatchesByGroup};
 use ir::units::{Bytes, Nanos};
 
@@ -176,7 +176,7 @@ impl Searcher<'_> {
         let shapes = (0..self.of_groups.len()).map(|group| self.shape_in(family.shape, group));
         let shapes = shapes.collect();
         let stride = family.mesh().stride(MeshAxis::Pipeline);
-        let group = Group { size: family.pipeline_parallel, stride };
+        let group = StridedGroup { size: family.pipeline_parallel, stride };
         let ranks = PipelineRanks { group, placement: subfamily.schedule.placement() };
         Subject { family, subfamily, shapes, ranks }
     }

@@ -57,7 +57,7 @@ use headroom::with_less_headroom;
 pub use least_gpus::{MemorySaving, least_gpus, memory_saving};
 use node::Searcher;
 use outcome::Best;
-pub use outcome::{Counts, Outcome, WithLessHeadroom};
+pub use outcome::{CandidateCounts, Outcome, WithLessHeadroom};
 pub use request::{Go, Observe, Progress, Request, StopReason};
 pub use requirement::{Requirement, failed_requirements};
 use space::{Rejection, Space};

@@ -13,7 +13,7 @@ use super::evaluated_plan::{EvaluatedPlan, of_groups};
 use super::family::{Family, SubfamilyCounts, ZeroSharding};
 use super::feasible::switches;
 use super::least_work::{any_partition, least_work, replicas_by_group};
-use super::outcome::{Candidate, Counts};
+use super::outcome::{Candidate, CandidateCounts};
 use super::queue::{Branch, Node, Subfamily};
 use super::request::Request;
 use crate::partition::{evened, partition};
@@ -37,7 +37,7 @@ pub(super) struct Balanced {
 pub(super) struct Expansion<'f> {
     pub(super) nodes: Vec<Node<'f>>,
     pub(super) plans: Vec<Candidate>,
-    pub(super) counts: Counts,
+    pub(super) counts: CandidateCounts,
     /// The family, if some of its layouts are excluded by memory, but not by time.
     pub(super) misfit: Option<Family>,
 }
@@ -397,7 +397,7 @@ impl<'a> Searcher<'a> {
             time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
         });
         let time = time.into_iter().max().unwrap_or_default();
-        let counts = Counts { played: 1, ..Counts::default() };
+        let counts = CandidateCounts { played: 1, ..CandidateCounts::default() };
         Expansion { plans: vec![Candidate { time, layout, ends }], counts, ..Expansion::default() }
     }
 

@@ -16,7 +16,7 @@ pub struct Outcome {
     /// The best plans, fastest first.
     pub plans: Vec<EvaluatedPlan>,
     /// Numbers of candidates by outcome.
-    pub counts: Counts,
+    pub counts: CandidateCounts,
     /// Numbers of candidates, or of combinations of degrees, that were left out, by reason.
     pub rejected: BTreeMap<Rejection, u64>,
     /// The layout that exceeds the memory least, if none fits.
@@ -45,7 +45,7 @@ impl Outcome {
     pub(super) fn impossible(error: LayoutError) -> Self {
         Self {
             plans: Vec::new(),
-            counts: Counts::default(),
+            counts: CandidateCounts::default(),
             rejected: BTreeMap::new(),
             closest: None,
             with_less_headroom: None,
@@ -58,7 +58,7 @@ impl Outcome {
 
 /// Numbers of candidates by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct CandidateCounts {
     /// Layouts that the model, the batch and the GPUs allow.
     pub candidates: u64,
     /// Candidates that were simulated.
@@ -73,7 +73,7 @@ pub struct Counts {
     pub open: u64,
 }
 
-impl Counts {
+impl CandidateCounts {
     pub(super) fn add(&mut self, other: &Self) {
         self.candidates += other.candidates;
         self.played += other.played;

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::family::{Family, ZeroSharding};
 use super::least_work::{least_work, replicas_by_group};
 use super::node::{Expansion, Searcher};
-use super::outcome::Counts;
+use super::outcome::CandidateCounts;
 use super::queue::{Branch, Node, Queue};
 use super::request::{Go, Observe, Progress, StopReason};
 use crate::step::{Shape, ShapeKey};
@@ -40,7 +40,7 @@ impl Searcher<'_> {
     pub(super) fn start<'f>(
         &self,
         families: &'f [Family],
-        counts: &mut Counts,
+        counts: &mut CandidateCounts,
         misfits: &mut Vec<Family>,
         observe: &mut Observe<'_>,
     ) -> Result<Queue<'f>, StopReason> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cost_models::Group;
+use cost_models::StridedGroup;
 use cost_models::block::PassTime;
 use cost_models::states::StateBytes;
 use ir::collective::Collective;
@@ -12,7 +12,7 @@ use ir::framework::MessageBytes;
 use ir::graph::{LocalParameters, Recompute, Sharding};
 use ir::plan::MemoryUse;
 use ir::units::{Bytes, Nanos, Seconds};
-use simulator::Message;
+use simulator::TimedMessage;
 use smallvec::SmallVec;
 
 use super::chain::ChainIndex;
@@ -59,9 +59,9 @@ pub struct Stage {
     /// Time of recompute before the gradients.
     pub recompute: PassTime,
     /// Message to the next stage, if that is on another rank.
-    pub send_forward: Message,
+    pub send_forward: TimedMessage,
     /// Message to the stage before.
-    pub send_backward: Message,
+    pub send_backward: TimedMessage,
     /// Parameters and activations that the stage holds.
     pub holdings: Holdings,
 }
@@ -226,11 +226,11 @@ impl<'a> Assignment<'a> {
     /// # Source
     ///
     /// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
-    fn message(&self, stage: usize) -> Message {
+    fn message(&self, stage: usize) -> TimedMessage {
         let bytes = self.output(self.ends[stage] - 1);
         let whole = || self.to_neighbour(stage, bytes);
         let time = self.gathered_message(stage).unwrap_or_else(whole);
-        Message { time: time.into(), bytes }
+        TimedMessage { time: time.into(), bytes }
     }
 
     /// Time of the message from a stage, where it is sent in parts and gathered on the other side; `None` where each
@@ -270,7 +270,7 @@ impl<'a> Assignment<'a> {
         }
         if from == to {
             let size = self.groups.iter().filter(|group| **group == from).count() as u32;
-            return hardware.to_neighbour(Group { size, ..all }, bytes);
+            return hardware.to_neighbour(StridedGroup { size, ..all }, bytes);
         }
         hardware.to_neighbour(all, bytes).max(self.problem.hardware_of(to).to_neighbour(all, bytes))
     }

@@ -1,20 +1,20 @@
 //! Copies into and out of the buffers that replicas exchange.
 
-use cost_models::block::Kernels;
+use cost_models::block::KernelSequence;
 use ir::collective::Collective;
 use ir::framework::ExchangeBuffers;
 use ir::units::{Bytes, Flops, Nanos};
-use simulator::{Part, Pass};
+use simulator::{PassPart, PassParts};
 
 use super::work::Builder;
 
 impl Builder<'_> {
     /// Kernels before and after each run of a pass, which copy gathered parameters out of the buffers of its transfers,
     /// and gradients into them.
-    pub(super) fn copies(&self, stage: usize, pass: &[Part]) -> [Kernels; 2] {
+    pub(super) fn copies(&self, stage: usize, pass: &[PassPart]) -> [KernelSequence; 2] {
         let mut begun = pass.iter().filter_map(|part| match part {
-            Part::Start(transfer) => Some(transfer.collective),
-            Part::WaitFor(_) => Some(Collective::AllGather),
+            PassPart::Start(transfer) => Some(transfer.collective),
+            PassPart::WaitFor(_) => Some(Collective::AllGather),
             _ => None,
         });
         let gathers = begun.clone().any(|it| it == Collective::AllGather);
@@ -28,18 +28,18 @@ impl Builder<'_> {
             let touched = touched.shard(self.buckets(stage));
             let device = &replicas.hardware.device;
             let time = device.training_memory_bound(replicas.precision, touched);
-            Kernels { time: time.into(), flops: Flops::default(), touched }
+            KernelSequence { time: time.into(), flops: Flops::default(), touched }
         })
     }
 
     /// Adds these kernels to the runs of a pass.
-    pub(super) fn add_copies(&self, stage: usize, pass: &mut Pass) {
+    pub(super) fn add_copies(&self, stage: usize, pass: &mut PassParts) {
         if self.framework().parameters.buffers == ExchangeBuffers::InPlace {
             return;
         }
         let copies: Nanos = self.copies(stage, pass).map(|kernels| kernels.time).into_iter().sum();
         for part in pass {
-            if let Part::Run(run) = part {
+            if let PassPart::Run(run) = part {
                 run.time += copies;
                 run.kernels += copies;
             }

@@ -3,7 +3,7 @@
 use ir::framework::MessageOverlap;
 use ir::schedule::{ActionKind, ScheduleKind};
 use ir::units::{Nanos, Seconds};
-use simulator::Message;
+use simulator::TimedMessage;
 
 use super::assignment::{Assignment, Stage};
 
@@ -29,7 +29,7 @@ impl Assignment<'_> {
         let Stage { send_forward, send_backward, .. } = &*self.stages[stage];
         let habits = &self.problem.hardware.framework.pipeline_parallel;
         let wait = Nanos::from(Seconds::new(habits.microseconds_per_awaited_message * 1e-6));
-        let time = |message: &Message| match message.time {
+        let time = |message: &TimedMessage| match message.time {
             Nanos::ZERO => Nanos::ZERO,
             time => time + wait,
         };

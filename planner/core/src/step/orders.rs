@@ -7,7 +7,7 @@ use ir::schedule::{
     GenerateError, Schedule, ScheduleKind, add_optimizer_steps, add_reduction, generate,
 };
 use ir::units::{Bytes, Nanos};
-use simulator::{ActivationBytes, Cycle, Order, PassOrder, SimulationError, Work, step_time};
+use simulator::{ActivationBytes, Cycle, Order, PassOrder, SimulationError, StepWork, step_time};
 
 use super::memo::Memo;
 
@@ -47,7 +47,7 @@ impl Orders {
     /// # Errors
     ///
     /// Errors of the simulation; none for a checked layout.
-    pub fn step_time(&self, layout: &Layout, work: &Work) -> Result<Nanos, SimulationError> {
+    pub fn step_time(&self, layout: &Layout, work: &StepWork) -> Result<Nanos, SimulationError> {
         for few in FEW {
             if let Some((cycle, repeats)) = self.cycle(layout, few)
                 && let Some(time) = cycle.step_time(work, repeats)?

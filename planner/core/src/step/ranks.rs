@@ -1,6 +1,6 @@
 //! Pipeline ranks and their stages.
 
-use cost_models::Group;
+use cost_models::StridedGroup;
 use ir::layout::{Layout, MeshAxis};
 use ir::schedule::StagePlacement;
 
@@ -8,7 +8,7 @@ use ir::schedule::StagePlacement;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineRanks {
     /// Group of the pipeline ranks.
-    pub group: Group,
+    pub group: StridedGroup,
     /// Placement of stages on ranks.
     pub placement: StagePlacement,
 }
@@ -17,7 +17,7 @@ impl PipelineRanks {
     /// The pipeline ranks of a layout.
     pub fn of(layout: &Layout) -> Self {
         let stride = layout.mesh().stride(MeshAxis::Pipeline);
-        let group = Group { size: layout.pipeline_parallel, stride };
+        let group = StridedGroup { size: layout.pipeline_parallel, stride };
         Self { group, placement: layout.schedule.placement() }
     }
 

@@ -1,7 +1,7 @@
 //! Exchanges between the replicas of a stage, and the update of parameters.
 
 use cost_models::states::{StateBytes, optimizer_step, orthogonalisation, touched_by_host_update};
-use cost_models::{Group, Hardware, HostShare};
+use cost_models::{Hardware, HostShare, StridedGroup};
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::framework::{ExchangeBuffers, GradientFormat, GradientSum};
@@ -44,7 +44,7 @@ pub(crate) fn exchanges_each_micro_batch(problem: &Problem, layout: &Layout) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupExchange {
     pub(super) collective: Collective,
-    pub(super) group: Group,
+    pub(super) group: StridedGroup,
     /// Bytes of the whole buffer, as defined by [`Collective`].
     pub(super) bytes: Bytes,
 }
@@ -85,7 +85,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// Time of a collective over replicas.
-    fn time(&self, collective: Collective, group: Group, bytes: Bytes) -> Seconds {
+    fn time(&self, collective: Collective, group: StridedGroup, bytes: Bytes) -> Seconds {
         let whole = self.layout.ranks_per_stage();
         match self.groups.filter(|_| group.size * group.stride == whole) {
             // Shards of fewer than all replicas lie in one group.
@@ -95,9 +95,9 @@ impl<'a> Replicas<'a> {
     }
 
     /// Ranks that reduce gradients of dense parameters.
-    pub(super) fn group(&self) -> Group {
+    pub(super) fn group(&self) -> StridedGroup {
         let mesh = self.layout.mesh();
-        Group { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
+        StridedGroup { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
     }
 
     /// True if replicas do not wait for each other, and so take no norm of all gradients.
@@ -227,7 +227,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// Messages of `bytes` from each other rank to one; `None` if there are no others.
-    fn to_one(&self, group: Group, bytes: Bytes) -> Option<Transfer> {
+    fn to_one(&self, group: StridedGroup, bytes: Bytes) -> Option<Transfer> {
         let time = self.hardware.network.to_one(group, bytes).into();
         let bytes = bytes * u64::from(group.size.saturating_sub(1));
         (group.size > 1).then_some(Transfer::new(Collective::SendReceive, time, bytes))
@@ -333,18 +333,18 @@ impl<'a> Replicas<'a> {
             let bytes = all.shard(buckets);
             let sharded = collective != Collective::AllReduce && shards < replicas;
             let size = if sharded { shards } else { replicas };
-            let within = GroupExchange { collective, group: Group { size, stride }, bytes };
+            let within = GroupExchange { collective, group: StridedGroup { size, stride }, bytes };
             if !sharded || collective == Collective::AllGather {
                 return smallvec![within];
             }
-            let group = Group { size: replicas / shards, stride: stride * shards };
+            let group = StridedGroup { size: replicas / shards, stride: stride * shards };
             let bytes = bytes.shard(shards.into());
             let across = GroupExchange { collective: Collective::AllReduce, group, bytes };
             smallvec![within, across]
         };
         let [dense, experts] = self.transferred(collective, holdings);
         let mesh = self.layout.mesh();
-        let Group { size, stride } = self.group();
+        let StridedGroup { size, stride } = self.group();
         let expert_shards = mesh.expert_shards(self.layout.zero_shard);
         [
             of(dense, size, self.layout.zero_shard, stride),
@@ -393,7 +393,7 @@ impl<'a> Replicas<'a> {
         exchanged.map(|((sent, other), _)| sent + other).sum()
     }
 
-    fn all_reduce(&self, group: Group, bytes: Bytes) -> Transfer {
+    fn all_reduce(&self, group: StridedGroup, bytes: Bytes) -> Transfer {
         let collective = Collective::AllReduce;
         let time = self.hardware.network.time(collective, group, bytes).into();
         Transfer::new(collective, time, bytes)
@@ -406,7 +406,7 @@ impl<'a> Replicas<'a> {
         let between = self.layout.pipeline_parallel.saturating_sub(1) / (size - 1);
         let stride = self.layout.mesh().stride(MeshAxis::Pipeline) * between.max(1);
         let bytes = Bytes::new(holdings.parameters.tied * self.bytes.gradient);
-        let ranks = Group { size, stride };
+        let ranks = StridedGroup { size, stride };
         self.all_reduce(self.groups.map_or(ranks, |groups| groups.pipeline(ranks)), bytes)
     }
 
@@ -429,7 +429,7 @@ impl<'a> Replicas<'a> {
         let parameters = holdings.parameters.dense.div_ceil(self.group().size.into())
             + holdings.parameters.expert.div_ceil(self.layout.mesh().expert_replicas().into());
         let bytes = Bytes::new(parameters * self.bytes.gradient);
-        let ends = Group { size: 2, stride };
+        let ends = StridedGroup { size: 2, stride };
         Some(self.all_reduce(self.groups.map_or(ends, |groups| groups.pipeline(ends)), bytes))
     }
 
@@ -438,10 +438,10 @@ impl<'a> Replicas<'a> {
     pub(super) fn partial_reductions(
         &self,
         holdings: &Holdings,
-    ) -> impl Iterator<Item = (Group, Transfer)> + use<> {
+    ) -> impl Iterator<Item = (StridedGroup, Transfer)> + use<> {
         let LayoutSpec { tensor_parallel, expert_tensor_parallel, .. } = **self.layout;
         let of = |elements: u64, size, axis| {
-            let group = Group { size, stride: self.layout.mesh().stride(axis) };
+            let group = StridedGroup { size, stride: self.layout.mesh().stride(axis) };
             (group, self.all_reduce(group, Bytes::new(elements * self.bytes.gradient)))
         };
         let dense = of(holdings.parameters.partial_gradients, tensor_parallel, MeshAxis::Tensor);
@@ -458,7 +458,7 @@ impl<'a> Replicas<'a> {
     /// All-reduce of the gradient norm: one number from every GPU.
     pub(super) fn norm(&self) -> Transfer {
         let (collective, bytes) = (Collective::AllReduce, Bytes::new(4));
-        let time = self.time(collective, Group::contiguous(self.layout.num_gpus()), bytes);
+        let time = self.time(collective, StridedGroup::contiguous(self.layout.num_gpus()), bytes);
         Transfer::new(collective, time.into(), bytes)
     }
 

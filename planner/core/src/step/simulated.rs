@@ -7,7 +7,7 @@ use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::{ActionKind, GenerateError, Schedule};
 use ir::units::{Nanos, Seconds};
 use simulator::{
-    ActivationBytes, Exchange, Order, Played, RankTimes, RunId, Simulation, SimulationError,
+    ActivationBytes, ExchangeSpan, Order, Played, RankTimes, RunId, Simulation, SimulationError,
     peak_memory, played, simulate_in_detail,
 };
 use traces::timeline::{Stream, Timeline};
@@ -97,7 +97,7 @@ impl Step<'_> {
             for block in self.blocks_of(run) {
                 let of_block: Vec<_> = self.assignment.parts_of(parts, block, run.kind).collect();
                 let time = played_block(&of_block, slowdown, |played| {
-                    exchanges.push(Exchange {
+                    exchanges.push(ExchangeSpan {
                         stream: stream(played.exchange.axis),
                         collective: played.exchange.collective,
                         bytes: played.exchange.bytes,
@@ -135,7 +135,7 @@ impl Step<'_> {
     }
 
     /// Upper bound of the number of exchanges in all passes of the step.
-    fn num_exchanges(&self, exchanges: &dyn Fn(RunId) -> Vec<Exchange>) -> u64 {
+    fn num_exchanges(&self, exchanges: &dyn Fn(RunId) -> Vec<ExchangeSpan>) -> u64 {
         let of_stage = |stage: u32| {
             let of = |kind| exchanges(RunId { stage, kind, nth: 0, of: 1 }).len() as u64;
             let apart = of(ActionKind::InputGrad) + of(ActionKind::WeightGrad);

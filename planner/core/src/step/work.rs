@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cost_models::block::{BlockParts, ByAxis, Part as BlockPart, PassTime, played_together};
+use cost_models::block::{BlockPart, BlockParts, ByAxis, PassTime, played_together};
 use ir::collective::Collective;
 use ir::framework::{Framework, UpdatedParameters, WhenReduced};
 use ir::graph::{Axis, BlockRecompute};
@@ -10,8 +10,8 @@ use ir::layout::{Layout, ZeroStage};
 use ir::schedule::ActionKind;
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    GroupCollective, Message, Messages, Part, Pass, RankWork, Run, SharedWeights, StageWork,
-    Transfer, Work,
+    GroupCollective, Messages, PassPart, PassParts, RankWork, Run, SharedWeights, StageWork,
+    StepWork, TimedMessage, Transfer,
 };
 
 use super::assignment::{Assignment, Stage};
@@ -25,19 +25,19 @@ pub struct Step<'a> {
     /// The layout over GPUs.
     pub layout: Layout,
     /// Durations, transfers and memory of the schedule's actions; the allocator's slack left out.
-    pub work: Work,
+    pub work: StepWork,
 }
 
 /// Class of a block that a pass goes through, and its recompute policy.
 pub(super) type PassedBlock = (usize, BlockRecompute);
 
-/// Pipeline ranks whose tied weights are reduced together, in [`Work::groups`].
+/// Pipeline ranks whose tied weights are reduced together, in [`StepWork::groups`].
 const TIED: u32 = 0;
 
-/// All pipeline ranks, for the norm of all gradients, in [`Work::groups`].
+/// All pipeline ranks, for the norm of all gradients, in [`StepWork::groups`].
 pub(super) const ALL_RANKS: u32 = 1;
 
-/// The ranks that have the first stage, in [`Work::groups`]; those of the other stages follow.
+/// The ranks that have the first stage, in [`StepWork::groups`]; those of the other stages follow.
 const COPIES: u32 = 2;
 
 impl<'a> Step<'a> {
@@ -142,9 +142,9 @@ impl Stage {
 
 /// Begins a transfer. Activations that forward copies to the host wait for those of the bucket before, so that those of
 /// two are on the device at most.
-fn started(transfer: Transfer, kind: ActionKind) -> impl Iterator<Item = Part> {
+fn started(transfer: Transfer, kind: ActionKind) -> impl Iterator<Item = PassPart> {
     let copies_out = kind == ActionKind::Forward && transfer.to_host.bytes > Bytes::ZERO;
-    copies_out.then_some(Part::WaitForHost).into_iter().chain([Part::Start(transfer)])
+    copies_out.then_some(PassPart::WaitForHost).into_iter().chain([PassPart::Start(transfer)])
 }
 
 /// Index of the block at which a bucket begins, of `count` blocks in buckets that differ by at most one.
@@ -229,7 +229,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Messages forward and backward of a stage that overlap its passes; empty where passes wait for them.
-    pub(super) fn sends(&self, stage: &Stage) -> [Message; 2] {
+    pub(super) fn sends(&self, stage: &Stage) -> [TimedMessage; 2] {
         if self.waits_for_messages() {
             Default::default()
         } else {
@@ -237,7 +237,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn work(&self) -> Work {
+    fn work(&self) -> StepWork {
         let Assignment { problem, stages, held, ranks, .. } = self.assignment;
         let p = self.layout.pipeline_parallel;
         let tied = held.iter().zip(0..).filter(|(held, _)| held.parameters.tied > 0);
@@ -249,7 +249,7 @@ impl<'a> Builder<'a> {
             );
         }
         let firsts: Vec<Vec<(u32, Transfer)>> = (0..held.len()).map(|it| self.first(it)).collect();
-        Work {
+        StepWork {
             stages: (0..stages.len()).map(|stage| self.stage(stage, &firsts)).collect(),
             ranks: firsts
                 .into_iter()
@@ -336,7 +336,7 @@ impl<'a> Builder<'a> {
             last_backward: last(ActionKind::Backward, back),
             last_weight_grad: last(ActionKind::WeightGrad, None),
             reduce: after.unwrap_or_default(),
-            update: if is_first { self.update(rank) } else { Pass::new() },
+            update: if is_first { self.update(rank) } else { PassParts::new() },
             send_forward,
             send_backward,
             kept: self.assignment.kept(self.layout, index),
@@ -379,19 +379,19 @@ impl<'a> Builder<'a> {
         buckets: u64,
         gather: Option<Transfer>,
         reduce: Option<Transfer>,
-    ) -> Pass {
-        let mut pass = Pass::new();
+    ) -> PassParts {
+        let mut pass = PassParts::new();
         if gather.is_none() && reduce.is_none() {
-            pass.push(Part::Run(self.run(stage, self.assignment.stages[stage].pass(kind))));
+            pass.push(PassPart::Run(self.run(stage, self.assignment.stages[stage].pass(kind))));
         } else {
             if let Some(gather) = gather {
-                pass.extend([Part::Start(gather), Part::Wait]);
+                pass.extend([PassPart::Start(gather), PassPart::Wait]);
             }
             for (bucket, run) in self.runs(stage, kind, buckets).enumerate() {
                 let next = gather.filter(|_| bucket as u64 + 1 < buckets);
-                pass.extend(next.map(Part::Start));
-                pass.push(Part::Run(run));
-                pass.extend(next.map(|_| Part::Wait));
+                pass.extend(next.map(PassPart::Start));
+                pass.push(PassPart::Run(run));
+                pass.extend(next.map(|_| PassPart::Wait));
                 pass.extend(reduce.into_iter().flat_map(|it| started(it, kind)));
             }
         }
@@ -414,10 +414,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the waits for messages and for the vocabulary's collectives to the last run of a pass.
-    fn add_messages(&self, stage: usize, kind: ActionKind, pass: &mut Pass) {
+    fn add_messages(&self, stage: usize, kind: ActionKind, pass: &mut PassParts) {
         let time = self.assignment.waited_messages(self.layout.schedule, stage, kind);
         let runs = pass.iter_mut().rev().find_map(|part| match part {
-            Part::Run(run) => Some(run),
+            PassPart::Run(run) => Some(run),
             _ => None,
         });
         if let Some(run) = runs {
@@ -469,14 +469,14 @@ impl<'a> Builder<'a> {
         stage: usize,
         gathers: &[(u32, Transfer)],
         out: Option<Transfer>,
-    ) -> Option<Pass> {
+    ) -> Option<PassParts> {
         let before = gathers.iter().filter(|(other, _)| (*other as usize) < stage).count();
         let own = gathers.iter().filter(|(other, _)| *other as usize == stage).count();
         let runs = self.runs(stage, ActionKind::Forward, own as u64).zip(before as u32 + 1..);
-        let mut pass: Pass = runs
+        let mut pass: PassParts = runs
             .flat_map(|(run, nth)| {
                 let out = out.into_iter().flat_map(|it| started(it, ActionKind::Forward));
-                [Part::WaitFor(nth), Part::Run(run)].into_iter().chain(out)
+                [PassPart::WaitFor(nth), PassPart::Run(run)].into_iter().chain(out)
             })
             .collect();
         self.add_copies(stage, &mut pass);
@@ -497,12 +497,12 @@ impl<'a> Builder<'a> {
 
     /// Adds the update of the parameters that a rank owns. The host updates in the buckets of the rank's stages, each
     /// copied to the device while the next is updated; unless parameters stay on the host.
-    fn add_own_update(&self, rank: usize, update: &mut Pass) {
+    fn add_own_update(&self, rank: usize, update: &mut PassParts) {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let replicas = self.replicas_of(rank);
         let time: Nanos = replicas.update(&held[rank]).into();
         if !self.layout.offload.optimizer {
-            return update.push(Part::Run(Run::of_kernels(time)));
+            return update.push(PassPart::Run(Run::of_kernels(time)));
         }
         let buckets =
             ranks.stages(rank, stages.len()).map(|stage| self.buckets(stage)).sum::<u64>();
@@ -510,29 +510,29 @@ impl<'a> Builder<'a> {
         let back = replicas.after_copy(None, bytes);
         let of_host = Run { time: Nanos::new(time.get().div_ceil(buckets)), ..Run::default() };
         for _ in 0..buckets {
-            update.push(Part::Run(of_host));
-            update.extend(back.map(Part::Start));
+            update.push(PassPart::Run(of_host));
+            update.extend(back.map(PassPart::Start));
         }
-        update.extend(back.map(|_| Part::Wait));
+        update.extend(back.map(|_| PassPart::Wait));
     }
 
     /// The update of a rank after its gradients are reduced: the reductions of norms over tensor parallelism, of tied
     /// weights and of copies; the norm of all gradients, which needs all ranks; then the update of the parameters that
     /// it owns. Where each micro-batch is followed by an update there is no such norm, as no two ranks have reached the
     /// same micro-batch; and the next forward needs the updated parameters.
-    fn update(&self, rank: usize) -> Pass {
+    fn update(&self, rank: usize) -> PassParts {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let held = &held[rank];
         let replicas = self.replicas_of(rank);
         let group_collective = |group: u32, transfer: Transfer| {
             let is_reduction = group != ALL_RANKS;
-            Part::Collective(GroupCollective { group, transfer, is_reduction })
+            PassPart::Collective(GroupCollective { group, transfer, is_reduction })
         };
-        let mut update = Pass::new();
-        update.extend(replicas.partial_reductions(held).map(|(_, it)| Part::Start(it)));
-        update.push(Part::Wait);
+        let mut update = PassParts::new();
+        update.extend(replicas.partial_reductions(held).map(|(_, it)| PassPart::Start(it)));
+        update.push(PassPart::Wait);
         if self.layout.offload.is_some() {
-            update.push(Part::WaitForHost);
+            update.push(PassPart::WaitForHost);
         }
         for stage in ranks.stages(rank, stages.len()) {
             let holdings = &stages[stage].holdings;
@@ -545,23 +545,24 @@ impl<'a> Builder<'a> {
             update.push(group_collective(TIED, replicas.tied_reduction(held, holders as u32)));
         }
         if let Some(push) = replicas.push(held, self.passes_of(rank)) {
-            update.extend([Part::Start(push), Part::Wait]);
+            update.extend([PassPart::Start(push), PassPart::Wait]);
         } else if !replicas.updates_each() {
             update.push(group_collective(ALL_RANKS, self.norm()));
         }
         let of_matrices = replicas.exchange_of_matrices(held);
-        let exchange = || of_matrices.into_iter().flat_map(|it| [Part::Start(it), Part::Wait]);
+        let exchange =
+            || of_matrices.into_iter().flat_map(|it| [PassPart::Start(it), PassPart::Wait]);
         update.extend(exchange());
         self.add_own_update(rank, &mut update);
         update.extend(exchange());
         if let Some((transfer, average)) = replicas.after_update(held) {
-            update.extend([Part::Start(transfer), Part::Wait]);
-            update.push(Part::Run(Run::of_kernels(average.into())));
+            update.extend([PassPart::Start(transfer), PassPart::Wait]);
+            update.push(PassPart::Run(Run::of_kernels(average.into())));
         }
         if self.gathers_after_update() {
-            let gathers = self.gathers_of(rank).map(|(_, gather)| Part::Start(gather));
+            let gathers = self.gathers_of(rank).map(|(_, gather)| PassPart::Start(gather));
             update.extend(gathers);
-            update.push(Part::Wait);
+            update.push(PassPart::Wait);
         }
         update
     }

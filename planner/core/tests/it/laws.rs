@@ -1,6 +1,6 @@
 //! Laws of every plan, and of every two problems of which one is easier.
 
-use cost_models::Group;
+use cost_models::StridedGroup;
 use ir::graph::{Recompute, Sharding, Switches, WeightFormat};
 use ir::layout::PartialLayout;
 use ir::schedule::StagePlacement;
@@ -200,7 +200,7 @@ proptest! {
         };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);
-        let group = Group { size: ends.len() as u32, stride: 1 };
+        let group = StridedGroup { size: ends.len() as u32, stride: 1 };
         let ranks = PipelineRanks { group, placement: StagePlacement::Loop };
         let assignment =
             Assignment::new(&problem, &chain, &shape, Recompute::None, ranks, ends.clone().into());

@@ -2,7 +2,9 @@
 //! cases, and against an integer program.
 
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, variable};
-use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
+use ir::schedule::{
+    Action, ActionKind, Schedule, ScheduleKind, ScheduleStep, StagePlacement, generate,
+};
 use ir::units::Nanos;
 use planner_core::scheduling::{Scheduled, SchedulingRequest, StageMemory, schedule};
 use proptest::prelude::*;
@@ -42,7 +44,7 @@ fn request(
 
 /// The most that a rank keeps at any time.
 fn peak(schedule: &Schedule, kept: StageMemory) -> u64 {
-    let of_rank = |steps: &Vec<Step>| {
+    let of_rank = |steps: &Vec<ScheduleStep>| {
         let (mut held, mut peak) = (0, 0);
         for action in steps.iter().flat_map(|step| step.actions()) {
             held = match action.kind {
@@ -108,12 +110,12 @@ fn less_that_is_kept_is_never_worse() {
 }
 
 /// Every order of forwards, input and weight gradients on a rank, micro-batches in turn, within a limit.
-fn orders_of_rank(stage: u32, m: u32, limit: u64) -> Vec<Vec<Step>> {
+fn orders_of_rank(stage: u32, m: u32, limit: u64) -> Vec<Vec<ScheduleStep>> {
     fn extend(
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<ScheduleStep>,
         [f, i, w]: [u32; 3],
         ends: (u32, u32, u64),
-        all: &mut Vec<Vec<Step>>,
+        all: &mut Vec<Vec<ScheduleStep>>,
     ) {
         let (stage, m, limit) = ends;
         if w == m {
@@ -121,7 +123,7 @@ fn orders_of_rank(stage: u32, m: u32, limit: u64) -> Vec<Vec<Step>> {
             return;
         }
         let mut go = |kind, micro_batch, next| {
-            steps.push(Step::One(Action { stage, kind, micro_batch }));
+            steps.push(ScheduleStep::One(Action { stage, kind, micro_batch }));
             extend(steps, next, ends, all);
             steps.pop();
         };

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use cost_models::collectives::Crossed;
-use cost_models::{Group, Network};
+use cost_models::{Network, StridedGroup};
 use ir::cluster::{Cluster, MeasuredCollective, MeasuredTime};
 use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, Seconds};
@@ -94,7 +94,7 @@ const PARTS: usize = 3;
 #[derive(Clone)]
 struct Placed {
     collective: Collective,
-    group: Group,
+    group: StridedGroup,
     crossed: Crossed,
     num_nodes: usize,
     rows: Vec<NcclRow>,
@@ -180,9 +180,9 @@ fn place(cluster: &Cluster, network: &Network, run: &NcclRun) -> Result<Placed, 
         return Err(format!("{per_node} ranks on each of {nodes} hosts of {gpus} GPUs"));
     }
     let stride = if nodes > 1 { gpus / per_node } else { 1 };
-    let group = Group { size, stride };
+    let group = StridedGroup { size, stride };
     // As in a plan, messages go from one rank to its neighbour.
-    let pair = Group { size: 2, ..group };
+    let pair = StridedGroup { size: 2, ..group };
     let group = if run.collective == Collective::SendReceive { pair } else { group };
     if run.collective == Collective::SendReceive && nodes > 1 && per_node > 1 {
         return Err(
@@ -299,7 +299,7 @@ fn samples_over_nodes(
             Collective::AllToAll => (all - inside) / n,
             _ => collective.volume_factor(group.size) / inside,
         };
-        let node = Group { size: below, ..group };
+        let node = StridedGroup { size: below, ..group };
         let sample = |row: &NcclRow| {
             let bytes = row.bytes.as_f64();
             let of_node =

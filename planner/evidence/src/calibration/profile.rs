@@ -12,7 +12,7 @@ use std::fmt;
 
 use cost_models::block::{TermWork, terms};
 use cost_models::constants::CONSTANTS;
-use cost_models::{AttentionShape, Group, Hardware, MatmulShape};
+use cost_models::{Hardware, MatmulShape, SelfAttentionShape, StridedGroup};
 use ir::collective::Collective;
 use ir::framework::Calibration;
 use ir::graph::{Kernel as Planned, Pass, Recompute};
@@ -22,7 +22,7 @@ use serde::{Serialize, Serializer};
 use super::{
     Factors, Measured, WITHIN_A_SOURCE, above_predicted_time, linear, most_likely, moved, slopes,
 };
-use crate::measured::profile::{Class, Exchange, Phase, Profile, Purpose, Work};
+use crate::measured::profile::{Class, Phase, Profile, ProfiledCollective, ProfiledWork, Purpose};
 use crate::validation::predict;
 use crate::validation::setup::Setup;
 use planner_core::step::ShapeKey;
@@ -49,7 +49,7 @@ pub struct Profiled {
     /// Each constant for which something was measured.
     pub constants: Vec<Informed>,
     /// Measurements with their predictions.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<CalibratedSample>,
     /// Reasons why parts of the profiles could not be used, in words.
     pub notes: Vec<String>,
 }
@@ -73,7 +73,7 @@ pub struct Informed {
 
 /// A measurement, with its prediction before and after the calibration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sample {
+pub struct CalibratedSample {
     /// Measured work.
     #[serde(serialize_with = "as_text")]
     pub what: MeasuredWork,
@@ -98,7 +98,7 @@ fn as_text<S: Serializer>(what: &MeasuredWork, serializer: S) -> Result<S::Ok, S
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeasuredWork {
     /// An operator.
-    Operator(Work),
+    Operator(ProfiledWork),
     /// All kernels of a class in a step for which no operator has a known shape.
     Kernels(Class),
     /// A whole step.
@@ -110,26 +110,31 @@ impl fmt::Display for MeasuredWork {
         match *self {
             Self::Step => f.write_str("step"),
             Self::Kernels(class) => write!(f, "all {} of a step", class.describe()),
-            Self::Operator(Work::Product(MatmulShape { batch, m, n, k }, precision)) => {
+            Self::Operator(ProfiledWork::Product(MatmulShape { batch, m, n, k }, precision)) => {
                 let batch = if batch > 1 { format!("{batch} x ") } else { String::new() };
                 write!(f, "product {batch}[{m}, {k}] [{k}, {n}] in {precision}")
             }
-            Self::Operator(Work::AttentionForward(shape, precision)) => {
+            Self::Operator(ProfiledWork::AttentionForward(shape, precision)) => {
                 write!(f, "attention {} in {precision}", attention(shape))
             }
-            Self::Operator(Work::AttentionBackward(shape, precision)) => {
+            Self::Operator(ProfiledWork::AttentionBackward(shape, precision)) => {
                 write!(f, "attention backward {} in {precision}", attention(shape))
             }
-            Self::Operator(Work::Memory(bytes)) => write!(f, "kernel that moves {bytes}"),
-            Self::Operator(Work::Collective(Exchange { collective, bytes, num_ranks, .. })) => {
+            Self::Operator(ProfiledWork::Memory(bytes)) => write!(f, "kernel that moves {bytes}"),
+            Self::Operator(ProfiledWork::Collective(ProfiledCollective {
+                collective,
+                bytes,
+                num_ranks,
+                ..
+            })) => {
                 write!(f, "{collective} of {bytes} over {num_ranks} ranks")
             }
         }
     }
 }
 
-fn attention(shape: AttentionShape) -> String {
-    let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
+fn attention(shape: SelfAttentionShape) -> String {
+    let SelfAttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
     let heads = if heads == kv_heads { heads.to_string() } else { format!("{heads}/{kv_heads}") };
     format!("[{batch}, {sequence}, {heads}, {head_dim}]")
 }
@@ -182,7 +187,7 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
         let calls = profiles.iter().map(|it| it.steady_steps().len()).sum();
         Some(Sampled { what: MeasuredWork::Step, calls, seconds: step.step_time_seconds? })
     });
-    let samples = found.iter().chain(&whole).map(|sampled| Sample {
+    let samples = found.iter().chain(&whole).map(|sampled| CalibratedSample {
         what: sampled.what,
         calls: sampled.calls,
         measured: Seconds::new(sampled.seconds),
@@ -248,9 +253,9 @@ impl Sampled {
 
 /// Each operator that was recorded with its shape, counted once.
 fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
-    let mut times: BTreeMap<Work, Vec<f64>> = BTreeMap::new();
+    let mut times: BTreeMap<ProfiledWork, Vec<f64>> = BTreeMap::new();
     for profile in profiles {
-        let mut calls: BTreeMap<u64, (Work, f64)> = BTreeMap::new();
+        let mut calls: BTreeMap<u64, (ProfiledWork, f64)> = BTreeMap::new();
         for kernel in steady(profile) {
             let Some(work) = kernel.work else { continue };
             calls.entry(kernel.call).or_insert((work, 0.0)).1 += kernel.duration().get();
@@ -261,7 +266,7 @@ fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
     }
     let sampled = times.into_iter().map(|(work, mut times)| {
         times.sort_by(f64::total_cmp);
-        let part = if matches!(work, Work::Collective(_)) { 4 } else { 2 };
+        let part = if matches!(work, ProfiledWork::Collective(_)) { 4 } else { 2 };
         let seconds = times[times.len() / part];
         Sampled { what: MeasuredWork::Operator(work), calls: times.len(), seconds }
     });
@@ -272,33 +277,41 @@ fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
 }
 
 /// Kernels of the steady steps, or all kernels where steps are not marked.
-fn steady(profile: &Profile) -> impl Iterator<Item = &crate::measured::profile::Kernel> {
+fn steady(profile: &Profile) -> impl Iterator<Item = &crate::measured::profile::ProfiledKernel> {
     let first = profile.steady_steps().first().map(|[start, _]| *start);
     profile.kernels.iter().filter(move |kernel| first.is_none_or(|first| kernel.span[0] >= first))
 }
 
 /// Predicted time of an operator within a step; `None` where no constant describes it, or its ranks are not known.
-fn alone(setup: &Setup, work: Work) -> Option<Seconds> {
+fn alone(setup: &Setup, work: ProfiledWork) -> Option<Seconds> {
     let Hardware { device, network, framework, .. } = &setup.problem.hardware;
     let all = setup.problem.limits.num_gpus;
     Some(match work {
-        Work::Product(shape, precision) => {
+        ProfiledWork::Product(shape, precision) => {
             device.training_matmul(precision, shape, Pass::Forward, None, 1.0).time
         }
-        Work::AttentionForward(shape, precision) => {
+        ProfiledWork::AttentionForward(shape, precision) => {
             device.training_attention_forward(precision, shape)
         }
-        Work::AttentionBackward(shape, precision) => device.attention_backward(precision, shape),
-        Work::Memory(bytes) => {
+        ProfiledWork::AttentionBackward(shape, precision) => {
+            device.attention_backward(precision, shape)
+        }
+        ProfiledWork::Memory(bytes) => {
             device.training_memory_bound(setup.problem.training.precision.activation(), bytes)
         }
-        Work::Collective(Exchange { collective, bytes, num_ranks, stride, purpose }) => {
+        ProfiledWork::Collective(ProfiledCollective {
+            collective,
+            bytes,
+            num_ranks,
+            stride,
+            purpose,
+        }) => {
             // Messages between stages have their own constant.
             if collective == Collective::SendReceive || num_ranks > all {
                 return None;
             }
             let stride = stride.or((num_ranks == all).then_some(1))?;
-            let group = Group { size: num_ranks, stride };
+            let group = StridedGroup { size: num_ranks, stride };
             let tensor = setup.layout.tensor_parallel;
             let is_within = num_ranks == tensor && stride == 1;
             let by_size = if is_within { Purpose::WithinBlocks } else { Purpose::OverReplicas };
@@ -321,9 +334,11 @@ fn whole_classes(
 ) -> Vec<Sampled> {
     let by_shape = |class: Class| {
         known.iter().any(|it| match it.what {
-            MeasuredWork::Operator(Work::Product(..)) => class == Class::Product,
-            MeasuredWork::Operator(Work::AttentionForward(..)) => class == Class::AttentionForward,
-            MeasuredWork::Operator(Work::AttentionBackward(..)) => {
+            MeasuredWork::Operator(ProfiledWork::Product(..)) => class == Class::Product,
+            MeasuredWork::Operator(ProfiledWork::AttentionForward(..)) => {
+                class == Class::AttentionForward
+            }
+            MeasuredWork::Operator(ProfiledWork::AttentionBackward(..)) => {
                 class == Class::AttentionBackward
             }
             _ => false,

@@ -23,7 +23,9 @@ use serde_json::value::RawValue;
 
 use super::UnusableFile;
 use super::operators::{Call, bytes_of};
-use super::profile::{Class, Exchange, Kernel, Phase, Profile, Purpose, Work};
+use super::profile::{
+    Class, Phase, Profile, ProfiledCollective, ProfiledKernel, ProfiledWork, Purpose,
+};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -98,7 +100,7 @@ struct Arguments {
 struct Operator {
     start: f64,
     thread: String,
-    work: Option<Work>,
+    work: Option<ProfiledWork>,
 }
 
 /// Reads a trace.
@@ -175,7 +177,7 @@ pub fn read(text: &str) -> Result<Profile, UnusableFile> {
         _ => {}
     }
     host.sort();
-    let mut kernels: Vec<Kernel> = launched
+    let mut kernels: Vec<ProfiledKernel> = launched
         .iter()
         .zip(0..)
         .map(|((span, event), nth)| host.kernel(*span, event, nth))
@@ -224,18 +226,18 @@ impl Host {
         self.has_shapes |= dims.iter().any(|dims| !dims.is_empty());
         let (types, values) = (words(&arguments.types), words(&arguments.values));
         let call = Call { name: &event.name, dims: &dims, types: &types, values: &values };
-        let work = call.work().or_else(|| arguments.exchange().map(Work::Collective));
+        let work = call.work().or_else(|| arguments.exchange().map(ProfiledWork::Collective));
         self.operators.insert(id, Operator { start, thread: thread(event), work });
     }
 
-    fn kernel(&self, span: [Nanos; 2], event: &Event<'_>, nth: u64) -> Kernel {
+    fn kernel(&self, span: [Nanos; 2], event: &Event<'_>, nth: u64) -> ProfiledKernel {
         let arguments = arguments(event);
         let class = Class::of_kernel(&event.name);
         let id = arguments.external_id.as_ref().and_then(number);
         let operator = id.and_then(|id| self.operators.get(&id));
-        let own = arguments.exchange().map(Work::Collective);
+        let own = arguments.exchange().map(ProfiledWork::Collective);
         let work = own.or_else(|| operator.and_then(|it| it.work)).filter(|work| class.does(work));
-        Kernel {
+        ProfiledKernel {
             span,
             class,
             phase: operator.map_or(Phase::Forward, |it| self.phase(it, class)),
@@ -300,7 +302,7 @@ fn words(values: &[Value]) -> Vec<String> {
 
 impl Arguments {
     /// The collective of the arguments, if they have one.
-    fn exchange(&self) -> Option<Exchange> {
+    fn exchange(&self) -> Option<ProfiledCollective> {
         let name = self.collective.as_deref()?.trim_start_matches('_');
         let (collective, elements) = match name {
             "allreduce" | "allreduce_coalesced" => (Collective::AllReduce, self.sent?),
@@ -320,7 +322,7 @@ impl Arguments {
         let num_ranks = if collective == Collective::SendReceive { 2 } else { self.group_size? };
         let stride = self.ranks.as_ref().and_then(stride);
         let purpose = self.description.as_deref().and_then(Purpose::of);
-        (bytes > 0 && num_ranks > 1).then(|| Exchange {
+        (bytes > 0 && num_ranks > 1).then(|| ProfiledCollective {
             collective,
             bytes: Bytes::new(bytes),
             num_ranks,

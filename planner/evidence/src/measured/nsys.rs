@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use ir::units::Nanos;
 
 use super::UnusableFile;
-use super::profile::{Class, Kernel, Phase, Profile};
+use super::profile::{Class, Phase, Profile, ProfiledKernel};
 
 /// A row of `CUPTI_ACTIVITY_KIND_KERNEL`, with the name of its kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profil
     steps.sort();
     // Each rank of a host marks its own steps; overlapping ones count as one.
     steps.dedup_by(|next, before| next[0] < before[1]);
-    let mut by_device: BTreeMap<i64, Vec<Kernel>> = BTreeMap::new();
+    let mut by_device: BTreeMap<i64, Vec<ProfiledKernel>> = BTreeMap::new();
     for (row, call) in kernels.iter().zip(0..) {
         let class = Class::of_kernel(&row.name);
         let phase = match class {
@@ -67,10 +67,10 @@ pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profil
             Class::AttentionBackward => Phase::Backward,
             _ => Phase::Forward,
         };
-        let kernel = Kernel { span: span(row.span), class, phase, call, work: None };
+        let kernel = ProfiledKernel { span: span(row.span), class, phase, call, work: None };
         by_device.entry(row.device).or_default().push(kernel);
     }
-    let profile = |(device, mut kernels): (i64, Vec<Kernel>)| {
+    let profile = |(device, mut kernels): (i64, Vec<ProfiledKernel>)| {
         kernels.sort_by_key(|kernel| kernel.span);
         let (rank, steps) = (u32::try_from(device).ok(), steps.clone());
         Profile { rank, gpu: None, steps, kernels, has_shapes: false }

@@ -4,11 +4,11 @@
 //!
 //! PyTorch, `native_functions.yaml`; Dao-AILab/flash-attention, `flash_attn_interface.py`.
 
-use cost_models::{AttentionShape, MatmulShape};
+use cost_models::{MatmulShape, SelfAttentionShape};
 use ir::cluster::Precision;
 use ir::units::Bytes;
 
-use super::profile::Work;
+use super::profile::ProfiledWork;
 
 /// A call of an operator.
 pub(super) struct Call<'a> {
@@ -45,7 +45,7 @@ const POINTWISE: [&str; 14] = [
 
 impl Call<'_> {
     /// The work of the call, where it is known.
-    pub(super) fn work(&self) -> Option<Work> {
+    pub(super) fn work(&self) -> Option<ProfiledWork> {
         let name = self.name;
         match name {
             "aten::mm" | "aten::_scaled_mm" => self.product(0),
@@ -56,7 +56,7 @@ impl Call<'_> {
         }
     }
 
-    fn product(&self, first: usize) -> Option<Work> {
+    fn product(&self, first: usize) -> Option<ProfiledWork> {
         let precision = precision(self.types.get(first)?)?;
         let (left, right) = (self.dims.get(first)?, self.dims.get(first + 1)?);
         let (batch, left, right) = match (left.as_slice(), right.as_slice()) {
@@ -65,11 +65,12 @@ impl Call<'_> {
         };
         let ([m, k], [depth, n]) = (left, right) else { return None };
         let shape = MatmulShape { batch, m: *m, n: *n, k: *k };
-        (k == depth && ![batch, *m, *n, *k].contains(&0)).then_some(Work::Product(shape, precision))
+        (k == depth && ![batch, *m, *n, *k].contains(&0))
+            .then_some(ProfiledWork::Product(shape, precision))
     }
 
     /// Queries come first, or after the output's gradient; PyTorch's own interface has heads before positions.
-    fn attention(&self) -> Option<Work> {
+    fn attention(&self) -> Option<ProfiledWork> {
         // The tuple is: backward or not, heads before positions or not, index of the causal flag.
         let (is_backward, heads_first, mask) = match self.name {
             "aten::_flash_attention_forward" => (false, false, 8),
@@ -95,15 +96,15 @@ impl Call<'_> {
         }
         // Without the flag, attention is taken as causal, as in decoders.
         let causal = self.values.get(mask).is_none_or(|value| value != "False");
-        let shape = AttentionShape { batch, sequence, heads, kv_heads, head_dim, causal };
+        let shape = SelfAttentionShape { batch, sequence, heads, kv_heads, head_dim, causal };
         Some(if is_backward {
-            Work::AttentionBackward(shape, precision)
+            ProfiledWork::AttentionBackward(shape, precision)
         } else {
-            Work::AttentionForward(shape, precision)
+            ProfiledWork::AttentionForward(shape, precision)
         })
     }
 
-    fn pointwise(&self) -> Option<Work> {
+    fn pointwise(&self) -> Option<ProfiledWork> {
         let bytes = |at: usize| {
             let dims = self.dims.get(at).filter(|dims| !dims.is_empty())?;
             let each = bytes_of(self.types.get(at)?)?;
@@ -115,7 +116,8 @@ impl Call<'_> {
             name if POINTWISE.contains(&name) => (0..self.dims.len()).filter_map(bytes).max()?,
             _ => return None,
         };
-        (read >= LEAST_BYTES).then(|| Work::Memory(Bytes::new(read.saturating_add(written))))
+        (read >= LEAST_BYTES)
+            .then(|| ProfiledWork::Memory(Bytes::new(read.saturating_add(written))))
     }
 }
 

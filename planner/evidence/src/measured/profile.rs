@@ -1,6 +1,6 @@
 //! Profile of a rank: kernels, with the work of each where known, and steps.
 
-use cost_models::{AttentionShape, MatmulShape};
+use cost_models::{MatmulShape, SelfAttentionShape};
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::units::{Bytes, Nanos, Seconds};
@@ -15,14 +15,14 @@ pub struct Profile {
     /// Start and end of each step on the host; ordered by start.
     pub steps: Vec<[Nanos; 2]>,
     /// Kernels, ordered by start.
-    pub kernels: Vec<Kernel>,
+    pub kernels: Vec<ProfiledKernel>,
     /// True if operators were recorded with the shapes of their inputs.
     pub has_shapes: bool,
 }
 
 /// A kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kernel {
+pub struct ProfiledKernel {
     /// Start and end.
     pub span: [Nanos; 2],
     /// Class of the kernel.
@@ -32,10 +32,10 @@ pub struct Kernel {
     /// Id of the operator call that launched it: the same for all kernels of one call.
     pub call: u64,
     /// Work of the operator, where known.
-    pub work: Option<Work>,
+    pub work: Option<ProfiledWork>,
 }
 
-impl Kernel {
+impl ProfiledKernel {
     /// Duration of the kernel.
     pub fn duration(&self) -> Seconds {
         Seconds::from(self.span[1] - self.span[0])
@@ -72,22 +72,22 @@ pub enum Phase {
 
 /// Work of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+pub enum ProfiledWork {
     /// A matrix product.
     Product(MatmulShape, Precision),
     /// The forward of an attention.
-    AttentionForward(AttentionShape, Precision),
+    AttentionForward(SelfAttentionShape, Precision),
     /// The backward of an attention.
-    AttentionBackward(AttentionShape, Precision),
+    AttentionBackward(SelfAttentionShape, Precision),
     /// Bytes that are read and written.
     Memory(Bytes),
     /// A collective between ranks.
-    Collective(Exchange),
+    Collective(ProfiledCollective),
 }
 
 /// A collective that was recorded in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Exchange {
+pub struct ProfiledCollective {
     /// The collective operation.
     pub collective: Collective,
     /// Bytes of the whole buffer.
@@ -156,15 +156,15 @@ impl Class {
     }
 
     /// Returns whether kernels of the class may belong to an operator with that work.
-    pub(super) const fn does(self, work: &Work) -> bool {
+    pub(super) const fn does(self, work: &ProfiledWork) -> bool {
         match work {
-            Work::Collective(_) => matches!(self, Self::Exchange),
+            ProfiledWork::Collective(_) => matches!(self, Self::Exchange),
             // A product may move data first, or sum the partial results of several multiprocessors.
-            Work::Product(..) => matches!(self, Self::Product | Self::Memory),
-            Work::AttentionForward(..) | Work::AttentionBackward(..) => {
+            ProfiledWork::Product(..) => matches!(self, Self::Product | Self::Memory),
+            ProfiledWork::AttentionForward(..) | ProfiledWork::AttentionBackward(..) => {
                 matches!(self, Self::AttentionForward | Self::AttentionBackward | Self::Memory)
             }
-            Work::Memory(_) => matches!(self, Self::Memory),
+            ProfiledWork::Memory(_) => matches!(self, Self::Memory),
         }
     }
 
@@ -205,7 +205,7 @@ impl Profile {
     }
 
     /// Kernels that start within a span.
-    pub fn kernels_in(&self, [start, end]: [Nanos; 2]) -> impl Iterator<Item = &Kernel> {
+    pub fn kernels_in(&self, [start, end]: [Nanos; 2]) -> impl Iterator<Item = &ProfiledKernel> {
         let first = self.kernels.partition_point(|kernel| kernel.span[0] < start);
         self.kernels[first..].iter().take_while(move |kernel| kernel.span[0] < end)
     }

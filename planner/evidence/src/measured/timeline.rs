@@ -8,7 +8,9 @@ use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, Stream, Timeline, Track};
 
-use super::profile::{Class, Exchange, Kernel, Phase, Profile, Purpose, Work};
+use super::profile::{
+    Class, Phase, Profile, ProfiledCollective, ProfiledKernel, ProfiledWork, Purpose,
+};
 
 /// Timeline of the median step of each profile.
 pub fn timeline(title: &str, profiles: &[Profile]) -> Timeline {
@@ -19,7 +21,7 @@ pub fn timeline(title: &str, profiles: &[Profile]) -> Timeline {
 fn track(profile: &Profile, nth: u32) -> Track {
     let all = [Nanos::ZERO, Nanos::new(u64::MAX)];
     let step = profile.middle_step().unwrap_or(all);
-    let kernels: Vec<&Kernel> = profile.kernels_in(step).collect();
+    let kernels: Vec<&ProfiledKernel> = profile.kernels_in(step).collect();
     // The host runs ahead, so a step is shown from its own first kernel.
     let zero = kernels.first().map_or(Nanos::ZERO, |kernel| kernel.span[0]);
     let rank = profile.rank.unwrap_or(nth);
@@ -74,17 +76,17 @@ fn action(kind: ActionKind, micro_batch: u32) -> Action {
     Action { stage: 0, kind, micro_batch }
 }
 
-fn exchange(kernel: &Kernel, [start, end]: [Nanos; 2], action: Action) -> Event {
+fn exchange(kernel: &ProfiledKernel, [start, end]: [Nanos; 2], action: Action) -> Event {
     let found = match kernel.work {
-        Some(Work::Collective(found)) => Some(found),
+        Some(ProfiledWork::Collective(found)) => Some(found),
         _ => None,
     };
     let collective = found.map_or(Collective::AllReduce, |it| it.collective);
     let bytes = found.map_or(Bytes::ZERO, |it| it.bytes);
     let stream = match found {
-        Some(Exchange { collective: Collective::AllToAll, .. }) => Stream::Expert,
-        Some(Exchange { collective: Collective::SendReceive, .. }) => Stream::Send,
-        Some(Exchange { purpose: Some(Purpose::WithinBlocks), .. }) => Stream::Tensor,
+        Some(ProfiledCollective { collective: Collective::AllToAll, .. }) => Stream::Expert,
+        Some(ProfiledCollective { collective: Collective::SendReceive, .. }) => Stream::Send,
+        Some(ProfiledCollective { purpose: Some(Purpose::WithinBlocks), .. }) => Stream::Tensor,
         _ => Stream::Data,
     };
     Event { start, end, stream, activity: Activity::Collective { collective, action }, bytes }
@@ -97,7 +99,7 @@ mod tests {
     /// Two micro-batches, an update, and a collective overlapped with the second backward.
     #[test]
     fn kernels_that_follow_each_other_are_one_action() {
-        let kernel = |class, phase, start: u64, end: u64| Kernel {
+        let kernel = |class, phase, start: u64, end: u64| ProfiledKernel {
             span: [Nanos::new(start + 50), Nanos::new(end + 50)],
             class,
             phase,

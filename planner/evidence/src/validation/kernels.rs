@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cost_models::clusters;
-use cost_models::{AttentionShape, Device, Group, MatmulFormat, MatmulShape, Network};
+use cost_models::{Device, MatmulFormat, MatmulShape, Network, SelfAttentionShape, StridedGroup};
 use ir::cluster::{Cluster, Precision};
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
@@ -142,7 +142,7 @@ fn attention(device: &Device, cluster: &Cluster, cells: &[&str]) -> Result<Secon
         "fp8" => check(cluster, Precision::Fp8)?,
         other => return Err(Unsupported::new(format!("attention in `{other}`"))),
     };
-    let shape = AttentionShape {
+    let shape = SelfAttentionShape {
         batch: count(cells, 0, "batch_size")?,
         sequence: count(cells, 1, "seq_len")?,
         heads: count(cells, 2, "num_heads")?,
@@ -161,5 +161,5 @@ fn collective(network: &Network, cells: &[&str]) -> Result<Seconds, Unsupported>
     let ranks = u32::try_from(count(cells, 1, "num_ranks")?)
         .map_err(|_| Unsupported::new("`num_ranks` does not fit 32 bits"))?;
     let bytes = Bytes::new(count(cells, 2, "message_bytes")?);
-    Ok(network.time(kind, Group::contiguous(ranks), bytes))
+    Ok(network.time(kind, StridedGroup::contiguous(ranks), bytes))
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use ir::text::count_of;
 use planner_core::plan::CheckedPlan;
 use planner_evidence::calibration::framework;
-use planner_evidence::calibration::profile::{Profiled, Sample, calibrate as solve};
+use planner_evidence::calibration::profile::{CalibratedSample, Profiled, calibrate as solve};
 use planner_evidence::measured::profile::{Class, Profile};
 use planner_evidence::measured::timeline::timeline;
 use planner_evidence::validation::setup::Setup;
@@ -100,8 +100,8 @@ fn describe(
     });
     let headings = ["constant", "was", "is", "moved", "may differ", "shapes", "calls"];
     let constants = text_table(headings, &["constant"], constants);
-    let mut longest: Vec<&Sample> = found.samples.iter().collect();
-    let all = |it: &Sample| it.measured.get() * it.calls as f64;
+    let mut longest: Vec<&CalibratedSample> = found.samples.iter().collect();
+    let all = |it: &CalibratedSample| it.measured.get() * it.calls as f64;
     longest.sort_by(|a, b| all(b).total_cmp(&all(a)));
     let samples = longest.iter().take(MOST_SAMPLES).map(|it| {
         let measured = it.measured.get();

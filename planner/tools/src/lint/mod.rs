@@ -30,7 +30,7 @@ use ir::plan::Plan;
 
 pub use finding::{Cost, Edit, Finding, Fix, OptionChange, Replacement, SourceSpan};
 pub use nearest::Nearby;
-pub use report::{RankPrediction, Report, SettingsPrediction};
+pub use report::{LintReport, RankPrediction, SettingsPrediction};
 pub use rule::{Rule, Severity};
 pub use sarif::sarif;
 
@@ -47,11 +47,11 @@ use planner_core::problem::Problem;
 /// # Errors
 ///
 /// [`ImportError`] where the text has no settings, or leaves values open that decide.
-pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportError> {
+pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<LintReport, ImportError> {
     let given = Documents::of(import);
     let reading::Reading { imported, documents, mut findings } = reading::read(import, &given)?;
     let tool = imported.as_ref().map_or("settings", |it| it.source.tool());
-    let mut report = Report::new(&import.model.name, &import.cluster.name, tool);
+    let mut report = LintReport::new(&import.model.name, &import.cluster.name, tool);
     let Some(mut imported) = imported else {
         report.findings = findings;
         return Ok(report);
@@ -143,10 +143,10 @@ fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<F
 }
 
 /// Checks a plan.
-pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Report {
+pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> LintReport {
     let Plan { model, cluster, framework, .. } = &checked.plan;
     let described = Model::from_json(&model.description.to_string(), &model.name).ok();
-    let mut report = Report::new(&model.name, &cluster.name, &framework.name);
+    let mut report = LintReport::new(&model.name, &cluster.name, &framework.name);
     let imported = Imported::of_plan(&checked.plan);
     let eval = EvalContext {
         graph: checked.problem.graph.clone(),
@@ -173,7 +173,7 @@ pub fn lint_run(
     stage_ends: &[usize],
     cluster: &Cluster,
     id: &str,
-) -> Option<Report> {
+) -> Option<LintReport> {
     // The run worked, so the framework most like its own gets all abilities. A node in measured rows is the domain of a
     // fast network, which may span several hosts, so host memory is multiplied.
     let mut framework = problem.hardware.framework.clone();
@@ -197,7 +197,7 @@ pub fn lint_run(
     let given = &Documents::of_text("", tool(base.imported.source));
     let context = LintContext { eval, given, now: given.clone(), base, longest_sequence: None };
     let framework = &problem.hardware.framework;
-    let mut report = Report::new(id, &cluster.name, &framework.name);
+    let mut report = LintReport::new(id, &cluster.name, &framework.name);
     report.findings = sorted(rules(&context));
     Some(report)
 }
@@ -231,7 +231,7 @@ fn rules(context: &LintContext<'_>) -> Vec<Finding> {
 }
 
 fn judge(
-    report: &mut Report,
+    report: &mut LintReport,
     context: &LintContext<'_>,
     findings: &mut Vec<Finding>,
     nearest: usize,

@@ -14,7 +14,7 @@ use planner_core::search::{model_flops_utilization, simulated, tokens_per_second
 
 /// Report on settings, which serializes as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct LintReport {
     /// Name of the model.
     pub model: String,
     /// Name of the cluster.
@@ -30,7 +30,7 @@ pub struct Report {
     pub nearest: Vec<Nearby>,
 }
 
-impl Report {
+impl LintReport {
     /// A report without findings.
     pub(super) fn new(model: &str, cluster: &str, tool: &str) -> Self {
         let [model, cluster, tool] = [model, cluster, tool].map(str::to_owned);
@@ -94,7 +94,7 @@ pub struct RankPrediction {
     pub peak_memory_bytes: Bytes,
 }
 
-impl Report {
+impl LintReport {
     /// Number of findings of a severity or above.
     pub fn count(&self, at_least: Severity) -> usize {
         self.findings.iter().filter(|it| it.severity >= at_least).count()

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::finding::{Finding, Fix, Replacement};
-use super::report::Report;
+use super::report::LintReport;
 use super::rule::Rule;
 use super::text::line_at;
 
@@ -37,7 +37,12 @@ impl Artifacts<'_> {
 
 /// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they
 /// name.
-pub fn sarif(report: &Report, path: &str, text: &str, named: &BTreeMap<String, String>) -> Value {
+pub fn sarif(
+    report: &LintReport,
+    path: &str,
+    text: &str,
+    named: &BTreeMap<String, String>,
+) -> Value {
     let artifacts = Artifacts { path, text, named };
     let rules = Rule::ALL.iter().map(|rule| {
         json!({

@@ -1,7 +1,7 @@
 //! Attention by products of matrices, one block of queries at a time; supports every scoring.
 
 use super::dims::{Dims, by_head};
-use super::{Scoring, Visibility};
+use super::{KeyVisibility, Scoring};
 use crate::array::{Array, ElementExt};
 use crate::ops::BasicKernels;
 use crate::ops::composed::attention::LOWEST;
@@ -12,7 +12,7 @@ pub(in crate::ops) fn forward<B: BasicKernels>(
     k: Array<B>,
     v: Array<B>,
     scoring: &Scoring<B>,
-    visibility: Visibility,
+    visibility: KeyVisibility,
 ) -> (Array<B>, Array<B>) {
     let (element, statistics, device) = (q.element(), q.element().widened(), q.device());
     let dims = Dims::new(&q, &k, &v);
@@ -53,7 +53,7 @@ pub(in crate::ops) fn input_grad<B: BasicKernels>(
     log_sum_exp: Array<B>,
     grad: Array<B>,
     scoring: &Scoring<B>,
-    visibility: Visibility,
+    visibility: KeyVisibility,
 ) -> Grads<B> {
     let (element, device) = (q.element(), q.device());
     let dims = Dims::new(&q, &k, &v);

@@ -27,7 +27,7 @@ mod visibility;
 pub use blocks::Grads;
 pub use scoring::{Bias, Buckets, ProbabilityDropout, Scoring, alibi_slopes};
 pub use softmax::{softmax, softmax_grad};
-pub use visibility::Visibility;
+pub use visibility::KeyVisibility;
 
 use super::Kernels;
 use super::composed::attention::LOWEST;
@@ -40,7 +40,7 @@ pub fn forward<B: Kernels>(
     k: Array<B>,
     v: Array<B>,
     scoring: &Scoring<B>,
-    visibility: Visibility,
+    visibility: KeyVisibility,
 ) -> (Array<B>, Array<B>) {
     B::attention_forward(q, k, v, scoring, visibility)
 }
@@ -78,7 +78,7 @@ pub fn input_grad<B: Kernels>(
     log_sum_exp: Array<B>,
     grad: Array<B>,
     scoring: &Scoring<B>,
-    visibility: Visibility,
+    visibility: KeyVisibility,
 ) -> Grads<B> {
     B::attention_input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility)
 }

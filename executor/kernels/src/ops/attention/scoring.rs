@@ -6,7 +6,7 @@ use half::bf16;
 use ir::graph::AlibiSlopes;
 
 use super::dims::Dims;
-use super::visibility::{Block, Visibility};
+use super::visibility::{Block, KeyVisibility};
 use crate::array::{Array, Indices};
 use crate::ops::BasicKernels;
 use crate::ops::dropout::{Dropout, Extract};
@@ -135,7 +135,7 @@ impl<B: BasicKernels> Scoring<B> {
         &self,
         products: Array<B>,
         dims: &Dims,
-        visibility: &Visibility,
+        visibility: &KeyVisibility,
         block: &Block,
     ) -> (Array<B>, Option<Array<B>>) {
         let (scores, slope) = match self.soft_cap {
@@ -156,7 +156,7 @@ impl<B: BasicKernels> Scoring<B> {
     pub(super) fn dropout_mask(
         &self,
         dims: &Dims,
-        visibility: &Visibility,
+        visibility: &KeyVisibility,
         block: &Block,
         like: &Array<B>,
     ) -> Option<Array<B>> {
@@ -176,7 +176,7 @@ impl<B: BasicKernels> Scoring<B> {
     fn bias(
         &self,
         dims: &Dims,
-        visibility: &Visibility,
+        visibility: &KeyVisibility,
         block: &Block,
         like: &Array<B>,
     ) -> Option<Array<B>> {
@@ -220,7 +220,7 @@ impl<B: BasicKernels> Scoring<B> {
         sum: Option<Array<B>>,
         score_grad: &Array<B>,
         dims: &Dims,
-        visibility: &Visibility,
+        visibility: &KeyVisibility,
         block: &Block,
     ) -> Option<Array<B>> {
         let Bias::Table(table, buckets) = &self.bias else { return None };
@@ -235,7 +235,7 @@ impl<B: BasicKernels> Scoring<B> {
 
 /// The row of the table for each query and key of a block.
 fn rows_of_table<B: BasicKernels>(
-    visibility: &Visibility,
+    visibility: &KeyVisibility,
     block: &Block,
     buckets: Buckets,
     table: &Array<B>,

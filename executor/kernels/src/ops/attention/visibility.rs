@@ -16,7 +16,7 @@ const LARGEST_BLOCK: usize = 512;
 
 /// The keys that queries see, where both are consecutive positions of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Visibility {
+pub struct KeyVisibility {
     /// Mask of the attention.
     pub mask: AttentionMask,
     /// The position of the first query.
@@ -39,7 +39,7 @@ fn distance(query: usize, key: usize) -> i64 {
     if key < query { -apart } else { apart }
 }
 
-impl Visibility {
+impl KeyVisibility {
     /// All queries see all keys.
     pub const FULL: Self = Self { mask: AttentionMask::Full, query_start: 0, key_start: 0 };
 

@@ -9,7 +9,7 @@ use crate::array::{Array, Element, ElementExt, Indices};
 
 /// Rule for the choice and the weights of a row's experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
+pub struct RoutingRule {
     /// Number of experts of a row.
     pub top_k: usize,
     /// True where the probabilities of the chosen experts are divided by their sum.
@@ -20,7 +20,7 @@ pub struct Rule {
     pub groups: Option<ExpertGroups>,
 }
 
-impl Rule {
+impl RoutingRule {
     /// The `top_k` most probable of all experts.
     pub const fn likeliest(top_k: usize, normalise: bool) -> Self {
         Self { top_k, normalise, scaling: 1.0, groups: None }
@@ -139,7 +139,7 @@ impl<B: Backend> Sorted<B> {
 pub(in crate::ops) fn choose<B: Backend>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
-    rule: &Rule,
+    rule: &RoutingRule,
 ) -> ExpertChoices<B> {
     let (device, element) = (probabilities.device(), probabilities.element().widened());
     let shape = [probabilities.size(0), rule.top_k];
@@ -250,7 +250,7 @@ pub(in crate::ops) fn probability_grad<B: Backend>(
     probabilities: &Array<B>,
     choices: &ExpertChoices<B>,
     weight_grad: Array<B>,
-    rule: &Rule,
+    rule: &RoutingRule,
 ) -> Array<B> {
     let element = probabilities.element();
     let mut of_chosen = weight_grad.cast(element.widened());

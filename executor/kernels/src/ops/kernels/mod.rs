@@ -17,7 +17,7 @@ use ir::graph::NormKind;
 use super::composed;
 use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
-use super::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
+use super::composed::experts::{ExpertChoices, ExpertCounts, RoutingRule, Sorted};
 use super::composed::norm::Statistics;
 use crate::array::{Array, Indices};
 use crate::clock::DeviceClock;
@@ -85,7 +85,7 @@ pub trait BasicKernels: Backend {
     fn choose_experts(
         probabilities: &Array<Self>,
         correction: Option<&Array<Self>>,
-        rule: &Rule,
+        rule: &RoutingRule,
     ) -> ExpertChoices<Self> {
         composed::experts::choose(probabilities, correction, rule)
     }
@@ -126,7 +126,7 @@ pub trait BasicKernels: Backend {
         probabilities: &Array<Self>,
         choices: &ExpertChoices<Self>,
         weight_grad: Array<Self>,
-        rule: &Rule,
+        rule: &RoutingRule,
     ) -> Array<Self> {
         composed::experts::probability_grad(probabilities, choices, weight_grad, rule)
     }

@@ -2,7 +2,7 @@
 
 use burn_flex::Flex;
 use executor_kernels::array::{Array, Indices};
-use executor_kernels::ops::attention::{self, Bias, Buckets, Scoring, Visibility};
+use executor_kernels::ops::attention::{self, Bias, Buckets, KeyVisibility, Scoring};
 use ir::graph::AttentionMask;
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn inputs((b, s, t, kv_heads, group, d, dv): Sizes, seed: u64) -> [Plain; 3] {
     [q, random(&[b, t, kv_heads, d], seed + 1), random(&[b, t, kv_heads, dv], seed + 2)]
 }
 
-fn sees(visibility: Visibility, query: usize, key: usize) -> bool {
+fn sees(visibility: KeyVisibility, query: usize, key: usize) -> bool {
     let (query, key) = (visibility.query_start + query, visibility.key_start + key);
     match visibility.mask {
         AttentionMask::Full => true,
@@ -42,7 +42,7 @@ fn sees(visibility: Visibility, query: usize, key: usize) -> bool {
 }
 
 /// Softmax of all scores, those of hidden keys zero, with keys and values repeated for each query head.
-fn definition([q, k, v]: [Traced; 3], visibility: Visibility) -> Traced {
+fn definition([q, k, v]: [Traced; 3], visibility: KeyVisibility) -> Traced {
     let (q_shape, k_shape) = (q.shape(), k.shape());
     let (s, t) = (q_shape[1], k_shape[1]);
     let group = q_shape[2] / k_shape[2];
@@ -63,7 +63,7 @@ fn definition([q, k, v]: [Traced; 3], visibility: Visibility) -> Traced {
     (exponentials / sum).matmul(repeated(v)).swap_dims(1, 2)
 }
 
-fn forward([q, k, v]: &[Plain; 3], visibility: Visibility) -> (Plain, Plain) {
+fn forward([q, k, v]: &[Plain; 3], visibility: KeyVisibility) -> (Plain, Plain) {
     attention::forward(q.clone(), k.clone(), v.clone(), &Scoring::plain(SCALE), visibility)
 }
 
@@ -71,7 +71,7 @@ fn gradients(
     [q, k, v]: &[Plain; 3],
     (out, log_sum_exp): &(Plain, Plain),
     grad: &Plain,
-    visibility: Visibility,
+    visibility: KeyVisibility,
 ) -> [Plain; 3] {
     let (q, k, v) = (q.clone(), k.clone(), v.clone());
     let (out, log_sum_exp) = (out.clone(), log_sum_exp.clone());
@@ -81,7 +81,7 @@ fn gradients(
 }
 
 #[track_caller]
-fn check_attention(inputs: &[Plain; 3], visibility: Visibility) {
+fn check_attention(inputs: &[Plain; 3], visibility: KeyVisibility) {
     let result = forward(inputs, visibility);
     let [q, k, v] = inputs;
     check(
@@ -97,7 +97,7 @@ proptest! {
     fn attention_and_gradients_are_as_defined(
         sizes in sizes(), mask in masks(), query_start in 0usize..6, key_start in 0usize..6, seed: u16,
     ) {
-        let visibility = Visibility { mask, query_start, key_start };
+        let visibility = KeyVisibility { mask, query_start, key_start };
         check_attention(&inputs(sizes, seed.into()), visibility);
     }
 
@@ -108,7 +108,7 @@ proptest! {
     ) {
         let t = sizes.2;
         let (low, high) = (cuts.0.min(cuts.1).min(t), cuts.0.max(cuts.1).min(t));
-        let visibility = Visibility { mask, query_start: 2, key_start: 0 };
+        let visibility = KeyVisibility { mask, query_start: 2, key_start: 0 };
         let inputs = inputs(sizes, seed.into());
         let whole = forward(&inputs, visibility);
         let grad = random(&whole.0.shape(), 7);
@@ -118,7 +118,7 @@ proptest! {
             .map(|(start, end)| {
                 let [q, k, v] = &inputs;
                 let part = [q.clone(), k.narrow(1, start..end), v.narrow(1, start..end)];
-                (part, Visibility { key_start: start, ..visibility })
+                (part, KeyVisibility { key_start: start, ..visibility })
             })
             .collect();
         let merged = parts
@@ -144,7 +144,7 @@ proptest! {
         mask in masks(), (query_start, key_start) in (0usize..9, 0usize..9),
         (queries, keys) in (1usize..6, 1usize..6),
     ) {
-        let visibility = Visibility { mask, query_start, key_start };
+        let visibility = KeyVisibility { mask, query_start, key_start };
         let pairs = || (0..queries).flat_map(|query| (0..keys).map(move |key| (query, key)));
         let all = pairs().all(|(query, key)| sees(visibility, query, key));
         let some = pairs().any(|(query, key)| sees(visibility, query, key));
@@ -159,7 +159,7 @@ proptest! {
     ) {
         let heads = kv_heads * group;
         let inputs = inputs((b, s, t, kv_heads, group, d, dv), seed.into());
-        let visibility = Visibility { mask: AttentionMask::Causal, query_start: 2, key_start: 0 };
+        let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 2, key_start: 0 };
         let buckets = Buckets { count: 6, max_distance: 7, both_ways };
         let table = random(&[6, heads], u64::from(seed) + 6);
         let (scale, cap) = (0.7, 1.3);
@@ -205,7 +205,7 @@ proptest! {
         (b, s, t, heads, _, d, dv) in sizes(), seed: u16,
     ) {
         let inputs = inputs((b, s, t, heads, 1, d, dv), seed.into());
-        let visibility = Visibility { mask: AttentionMask::Causal, query_start: 1, key_start: 0 };
+        let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 1, key_start: 0 };
         let sinks = random(&[heads], u64::from(seed) + 5);
         let (out, log_sum_exp) = forward(&inputs, visibility);
         let result = attention::with_sinks(out, log_sum_exp, sinks.clone());
@@ -234,7 +234,7 @@ proptest! {
 #[test]
 fn blocks_of_queries_agree_with_the_definition() {
     let inputs = inputs((1, 150, 170, 2, 2, 4, 3), 5);
-    let start = |mask| Visibility { mask, query_start: 20, key_start: 0 };
+    let start = |mask| KeyVisibility { mask, query_start: 20, key_start: 0 };
     check_attention(&inputs, start(AttentionMask::Full));
     check_attention(&inputs, start(AttentionMask::Causal));
     check_attention(&inputs, start(AttentionMask::SlidingWindow { window: 17 }));
@@ -244,8 +244,8 @@ fn blocks_of_queries_agree_with_the_definition() {
 #[test]
 fn a_query_that_sees_nothing_gets_zeros() {
     let inputs = inputs((1, 3, 2, 1, 1, 4, 4), 5);
-    let visibility = Visibility { mask: AttentionMask::Causal, query_start: 0, key_start: 2 };
-    let nothing = Visibility { query_start: 0, key_start: 9, ..visibility };
+    let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 0, key_start: 2 };
+    let nothing = KeyVisibility { query_start: 0, key_start: 9, ..visibility };
     let (out, log_sum_exp) = forward(&inputs, visibility);
     assert_eq!(out.narrow(1, 0..2).to_f64(), [0.0; 8]);
     assert_eq!(log_sum_exp.narrow(2, 0..2).to_f64(), [f64::NEG_INFINITY; 2]);
@@ -262,7 +262,7 @@ fn a_query_that_sees_nothing_gets_zeros() {
 fn scores_far_from_zero_do_not_overflow() {
     let [q, k, v] = inputs((1, 4, 4, 1, 1, 4, 4), 5);
     let inputs = [q.scale(1e4), k, v];
-    let visibility = Visibility { mask: AttentionMask::Causal, query_start: 0, key_start: 0 };
+    let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 0, key_start: 0 };
     let result = forward(&inputs, visibility);
     assert!(result.0.is_finite() && result.1.is_finite());
     let grad = random(&result.0.shape(), 7);
@@ -272,7 +272,7 @@ fn scores_far_from_zero_do_not_overflow() {
 #[test]
 fn in_bf16_attention_is_close() {
     let [q, k, v] = inputs((2, 70, 70, 2, 2, 8, 8), 5);
-    let visibility = Visibility { mask: AttentionMask::Causal, query_start: 0, key_start: 0 };
+    let visibility = KeyVisibility { mask: AttentionMask::Causal, query_start: 0, key_start: 0 };
     check_bf16([&q, &k, &v], 0.05, |inputs| {
         let result = forward(&inputs, visibility);
         let grad = result.0.clone();

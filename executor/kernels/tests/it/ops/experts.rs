@@ -1,7 +1,7 @@
 //! Routing of rows to experts.
 
 use executor_kernels::array::{Array, Indices};
-use executor_kernels::ops::experts::{self, ExpertChoices, Rule, Sorted, places};
+use executor_kernels::ops::experts::{self, ExpertChoices, RoutingRule, Sorted, places};
 use ir::graph::ExpertGroups;
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn rows_go_to_their_likeliest_experts() {
         [0.4, 0.2, 0.4], // 0, then 2: of equals, the first
         [0.0, 0.5, 0.5], // 1, then 2
     ]);
-    let choices = experts::choose(&probabilities, None, &Rule::likeliest(2, false));
+    let choices = experts::choose(&probabilities, None, &RoutingRule::likeliest(2, false));
     assert_eq!(choices.experts.to_vec(), [1, 2, 0, 2, 1, 2]);
     assert_eq!(choices.weights.to_f64(), [0.6, 0.3, 0.4, 0.4, 0.5, 0.5]);
     let all = sorted(&choices, 3, None);
@@ -63,7 +63,7 @@ fn rows_go_to_their_likeliest_experts() {
 fn groups_are_chosen_before_experts() {
     let probabilities = of_rows(&[[0.9, 0.0, 0.5, 0.5, 0.6, 0.2]]);
     let groups = Some(ExpertGroups { count: 3, chosen: 2, scored_by: 2 });
-    let rule = Rule { groups, scaling: 3.0, ..Rule::likeliest(3, true) };
+    let rule = RoutingRule { groups, scaling: 3.0, ..RoutingRule::likeliest(3, true) };
     let choices = experts::choose(&probabilities, None, &rule);
     // Groups sum to 0.9, 1.0 and 0.8: the last is out, and with it the second best expert.
     assert_eq!(choices.experts.to_vec(), [0, 2, 3]);
@@ -85,7 +85,7 @@ proptest! {
     ) {
         let top_k = top_k.min(num_experts);
         let probabilities = probabilities([rows, num_experts], seed.into());
-        let choices = experts::choose(&probabilities, None, &Rule::likeliest(top_k, normalise));
+        let choices = experts::choose(&probabilities, None, &RoutingRule::likeliest(top_k, normalise));
         if normalise {
             let sums = choices.weights.clone().sum_dim(1).to_f64();
             prop_assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-12));
@@ -127,7 +127,7 @@ proptest! {
         (rows, num_experts) in (1usize..6, 1usize..5), top_k in 1usize..4,
         normalise: bool, scaling in 0.5..3.0, seed: u16,
     ) {
-        let rule = Rule { scaling, ..Rule::likeliest(top_k.min(num_experts), normalise) };
+        let rule = RoutingRule { scaling, ..RoutingRule::likeliest(top_k.min(num_experts), normalise) };
         let start = probabilities([rows, num_experts], seed.into());
         let given = random(&[rows, rule.top_k], u64::from(seed) + 1);
         let choices = experts::choose(&start, None, &rule);
@@ -156,7 +156,7 @@ proptest! {
     ) {
         let top_k = top_k.min(num_experts);
         let probabilities = probabilities([rows, num_experts], seed.into());
-        let choices = experts::choose(&probabilities, None, &Rule::likeliest(top_k, true));
+        let choices = experts::choose(&probabilities, None, &RoutingRule::likeliest(top_k, true));
         let sorted = sorted(&choices, num_experts, capacity);
         let sent = sorted.rows.to_vec();
         prop_assume!(!sent.is_empty());

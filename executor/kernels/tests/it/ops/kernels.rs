@@ -5,7 +5,7 @@ use burn::tensor::FloatDType;
 use burn_flex::Flex;
 use executor_kernels::ops::BasicKernels;
 use executor_kernels::ops::activation::{Function, gated_forward, gated_input_grad};
-use executor_kernels::ops::attention::{self, Scoring, Visibility};
+use executor_kernels::ops::attention::{self, KeyVisibility, Scoring};
 use executor_kernels::ops::rotary::{Rotary, frequencies};
 use executor_kernels::ops::{loss, norm};
 use ir::graph::{AttentionMask, NormKind, RotaryPairs, RotaryScaling};
@@ -133,7 +133,7 @@ fn attention_in_blocks() {
         [AttentionMask::Full, AttentionMask::Causal, AttentionMask::SlidingWindow { window: 33 }];
     for mask in masks {
         for key_start in [0, 60] {
-            let visibility = Visibility { mask, query_start: 20, key_start };
+            let visibility = KeyVisibility { mask, query_start: 20, key_start };
             check_fp32([&q, &k, &v], |[q, k, v]| {
                 let scoring = Scoring::plain(0.2);
                 let (out, lse) =

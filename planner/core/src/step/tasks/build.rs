@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use cost_models::Group;
-use cost_models::block::{BlockParts, Kernels, Part as BlockPart, TimedExchange, played_together};
+use cost_models::StridedGroup;
+use cost_models::block::{BlockPart, BlockParts, KernelSequence, TimedExchange, played_together};
 use cost_models::states::touched_by_update;
 use ir::collective::Collective;
 use ir::graph::Axis;
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Flops, Nanos};
-use simulator::{GroupCollective, HostCopy, Op, Order, Part, Run, RunId, Transfer};
-use traces::timeline::Side;
+use simulator::{GroupCollective, HostCopy, Order, PassPart, Run, RunId, ScheduledOp, Transfer};
+use traces::timeline::CopyDestination;
 
 use super::task::{Members, Peer, Task, TaskId, TaskKind};
 use crate::step::replicas::GroupExchange;
@@ -61,8 +61,8 @@ struct Cursor {
 /// A piece of an action: a part of a block, or a part of the rank's own work.
 enum Piece {
     Block(BlockPart),
-    Copy(Kernels),
-    Part(Part),
+    Copy(KernelSequence),
+    Part(PassPart),
 }
 
 impl<'a> RankTasks<'a> {
@@ -131,7 +131,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Begins an action, after the message or the rank's own results that it needs.
-    fn begin(&mut self, op: &Op) -> Cursor {
+    fn begin(&mut self, op: &ScheduledOp) -> Cursor {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
         let mut state = Cursor::new(action);
@@ -171,7 +171,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Two overlapped actions: kernels of the one that has waited longest go first.
-    fn pair(&mut self, first: &Op, second: &Op) {
+    fn pair(&mut self, first: &ScheduledOp, second: &ScheduledOp) {
         let ops = [first, second];
         let mut places = [self.begin(first), self.begin(second)];
         let pieces = [self.pieces(first), self.pieces(second)];
@@ -202,17 +202,18 @@ impl<'a> RankTasks<'a> {
     }
 
     /// The parts of an action, with its runs split into those of blocks.
-    fn pieces(&self, op: &Op) -> Vec<Piece> {
+    fn pieces(&self, op: &ScheduledOp) -> Vec<Piece> {
         let Action { stage, kind, .. } = op.action();
         let work = &self.step.work.stages[stage as usize];
         let parts = work.parts(kind, op.is_first(), op.is_last());
-        let of = parts.iter().filter(|part| matches!(part, Part::Run(_))).count();
+        let of = parts.iter().filter(|part| matches!(part, PassPart::Run(_))).count();
         let [before, after] = self.builder.copies(stage as usize, parts);
-        let copy = |kernels: Kernels| (kernels.time > Nanos::ZERO).then_some(Piece::Copy(kernels));
+        let copy =
+            |kernels: KernelSequence| (kernels.time > Nanos::ZERO).then_some(Piece::Copy(kernels));
         let mut pieces = Vec::new();
         let mut nth = 0;
         for part in parts {
-            if !kind.is_compute() || !matches!(part, Part::Run(_)) {
+            if !kind.is_compute() || !matches!(part, PassPart::Run(_)) {
                 pieces.push(Piece::Part(*part));
                 continue;
             }
@@ -227,7 +228,7 @@ impl<'a> RankTasks<'a> {
         pieces
     }
 
-    fn play(&mut self, state: &mut Cursor, op: &Op, piece: &Piece) {
+    fn play(&mut self, state: &mut Cursor, op: &ScheduledOp, piece: &Piece) {
         match piece {
             Piece::Block(BlockPart::Kernels(kernels)) | Piece::Copy(kernels) => {
                 self.compute(state, *kernels);
@@ -238,8 +239,8 @@ impl<'a> RankTasks<'a> {
                 let begun = std::mem::take(&mut state.begun[line(*axis)]);
                 state.wait(begun);
             }
-            Piece::Part(Part::Run(run)) => self.update(state, *run),
-            Piece::Part(Part::Start(transfer)) => {
+            Piece::Part(PassPart::Run(run)) => self.update(state, *run),
+            Piece::Part(PassPart::Start(transfer)) => {
                 let is_gather = transfer.collective == Collective::AllGather;
                 let nth = &mut state.num_begun[usize::from(is_gather)];
                 let exchanges = self.builder.exchanges_of(self.rank, op, transfer, *nth);
@@ -247,17 +248,17 @@ impl<'a> RankTasks<'a> {
                 let ends = self.transfer(state, transfer, exchanges);
                 self.transfers.push(ends);
             }
-            Piece::Part(Part::Wait) => self.wait(state),
-            Piece::Part(Part::WaitForHost) => {
+            Piece::Part(PassPart::Wait) => self.wait(state),
+            Piece::Part(PassPart::WaitForHost) => {
                 self.wait(state);
                 state.wait(std::mem::take(&mut self.copies));
             }
-            Piece::Part(Part::WaitFor(count)) => {
+            Piece::Part(PassPart::WaitFor(count)) => {
                 // The next gather is in flight while this one's parameters are used.
                 self.gather_first(*count as usize + 1);
                 state.wait(self.transfers[*count as usize - 1].clone());
             }
-            Piece::Part(Part::Collective(collective)) => self.collective(state, collective),
+            Piece::Part(PassPart::Collective(collective)) => self.collective(state, collective),
         }
     }
 
@@ -293,7 +294,11 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds kernels, merged with those before if no other task came in between.
-    fn compute(&mut self, state: &mut Cursor, Kernels { time, flops, touched }: Kernels) {
+    fn compute(
+        &mut self,
+        state: &mut Cursor,
+        KernelSequence { time, flops, touched }: KernelSequence,
+    ) {
         let last = self.tasks.len().wrapping_sub(1) as TaskId;
         if state.needs == [last]
             && let Some(Task { kind, time: before, action, .. }) = self.tasks.last_mut()
@@ -322,7 +327,7 @@ impl<'a> RankTasks<'a> {
         let replicas = self.builder.replicas_of(self.rank);
         let owned = replicas.owned(&self.step.assignment.held[self.rank]);
         let touched = touched_by_update(owned, replicas.bytes).into_iter().sum();
-        self.compute(state, Kernels { time: run.time, flops: Flops::default(), touched });
+        self.compute(state, KernelSequence { time: run.time, flops: Flops::default(), touched });
     }
 
     /// Begins an exchange of a block; a ring's as a message to the next rank and one from the rank before.
@@ -338,7 +343,13 @@ impl<'a> RankTasks<'a> {
         state.begun[line(exchange.axis)].extend(begun);
     }
 
-    fn ring(&mut self, state: &Cursor, group: Group, bytes: Bytes, time: Nanos) -> Vec<TaskId> {
+    fn ring(
+        &mut self,
+        state: &Cursor,
+        group: StridedGroup,
+        bytes: Bytes,
+        time: Nanos,
+    ) -> Vec<TaskId> {
         let tag = self.order.num_messages() + self.num_rings;
         self.num_rings += 1;
         let send = TaskKind::Send { to: Peer::Next(group), tag, bytes };
@@ -355,7 +366,7 @@ impl<'a> RankTasks<'a> {
         exchanges: [impl IntoIterator<Item = GroupExchange>; 2],
     ) -> Vec<TaskId> {
         let at_start = (state.needs.clone(), state.follows.clone());
-        let mut ends = self.copy(state, transfer.from_host, Side::Device);
+        let mut ends = self.copy(state, transfer.from_host, CopyDestination::Device);
         if !ends.is_empty() {
             state.needs.clone_from(&ends);
         }
@@ -376,13 +387,13 @@ impl<'a> RankTasks<'a> {
         if !ends.is_empty() {
             state.needs.clone_from(&ends);
         }
-        let out = self.copy(state, transfer.to_host, Side::Host);
+        let out = self.copy(state, transfer.to_host, CopyDestination::Host);
         self.copies.extend(out);
         (state.needs, state.follows) = at_start;
         ends
     }
 
-    fn copy(&mut self, state: &Cursor, copied: HostCopy, to: Side) -> Vec<TaskId> {
+    fn copy(&mut self, state: &Cursor, copied: HostCopy, to: CopyDestination) -> Vec<TaskId> {
         let HostCopy { time, bytes } = copied;
         let is_any = bytes > Bytes::ZERO;
         let kind = TaskKind::Copy { to, bytes };
@@ -393,7 +404,7 @@ impl<'a> RankTasks<'a> {
     fn collective(&mut self, state: &mut Cursor, collective: &GroupCollective) {
         let GroupCollective { group, transfer, .. } = *collective;
         let members = if group == ALL_RANKS {
-            Members::Along(Group::contiguous(self.step.layout.num_gpus()))
+            Members::Along(StridedGroup::contiguous(self.step.layout.num_gpus()))
         } else {
             Members::Pipeline(self.step.work.groups[group as usize].clone())
         };
@@ -407,7 +418,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Begins the reduction of a stage's gradients.
-    fn reduce(&mut self, op: &Op) {
+    fn reduce(&mut self, op: &ScheduledOp) {
         let action = op.action();
         let mut state = Cursor::new(action);
         state.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
@@ -419,7 +430,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Sends a message to another rank, without waiting unless the framework does.
-    fn send(&mut self, op: &Op) {
+    fn send(&mut self, op: &ScheduledOp) {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
         let Some((tag, to)) = op.sends() else { return };

@@ -1,10 +1,10 @@
 //! Tasks of ranks.
 
-use cost_models::Group;
+use cost_models::StridedGroup;
 use ir::collective::Collective;
 use ir::schedule::{Action, GenerateError};
 use ir::units::{Bytes, Flops, Nanos};
-use traces::timeline::Side;
+use traces::timeline::CopyDestination;
 
 /// A unit of work of a rank, which begins when all tasks that it needs and follows are over.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +66,7 @@ pub enum TaskKind {
     /// A copy between the device and its host.
     Copy {
         /// Destination: device or host.
-        to: Side,
+        to: CopyDestination,
         /// Bytes of the copy.
         bytes: Bytes,
     },
@@ -76,7 +76,7 @@ pub enum TaskKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
     /// The group of the rank along an axis of the mesh.
-    Along(Group),
+    Along(StridedGroup),
     /// The ranks with the same position in each of these pipeline ranks.
     Pipeline(Vec<u32>),
 }
@@ -87,9 +87,9 @@ pub enum Peer {
     /// The rank with the same position in a pipeline rank.
     Pipeline(u32),
     /// The next rank of the group, the first after the last.
-    Next(Group),
+    Next(StridedGroup),
     /// The previous rank of the group, the last before the first.
-    Before(Group),
+    Before(StridedGroup),
 }
 
 impl Members {
@@ -113,7 +113,7 @@ impl Members {
 impl Peer {
     /// The peer of `rank`; `stride` is the distance between neighbouring pipeline ranks.
     pub fn rank(self, rank: u32, stride: u32) -> u32 {
-        let moved = |group: Group, by: u32| {
+        let moved = |group: StridedGroup, by: u32| {
             let place = place(group, rank);
             rank - place * group.stride + (place + by) % group.size * group.stride
         };
@@ -126,7 +126,7 @@ impl Peer {
 }
 
 /// Index of a rank in its group.
-const fn place(group: Group, rank: u32) -> u32 {
+const fn place(group: StridedGroup, rank: u32) -> u32 {
     rank / group.stride % group.size
 }
 

@@ -1,4 +1,4 @@
-use cost_models::{AttentionShape, MatmulShape};
+use cost_models::{MatmulShape, SelfAttentionShape};
 use ir::cluster::Precision;
 
 use super::*;
@@ -47,8 +47,9 @@ fn a_trace_is_read() {
         profile.steps,
         [[Nanos::new(0), Nanos::new(900_000)].map(|it| it + Nanos::new(500))]
     );
-    let work: Vec<Option<Work>> = profile.kernels.iter().map(|kernel| kernel.work).collect();
-    let attention = AttentionShape {
+    let work: Vec<Option<ProfiledWork>> =
+        profile.kernels.iter().map(|kernel| kernel.work).collect();
+    let attention = SelfAttentionShape {
         batch: 4,
         sequence: 2048,
         heads: 32,
@@ -56,21 +57,21 @@ fn a_trace_is_read() {
         head_dim: 128,
         causal: false,
     };
-    let exchange = Exchange {
+    let exchange = ProfiledCollective {
         collective: Collective::ReduceScatter,
         bytes: Bytes::new(16 << 20),
         num_ranks: 4,
         stride: Some(2),
         purpose: Some(Purpose::OverReplicas),
     };
-    let backward = Work::Product(MatmulShape::new(4096, 1024, 8192), Precision::Bf16);
+    let backward = ProfiledWork::Product(MatmulShape::new(4096, 1024, 8192), Precision::Bf16);
     assert_eq!(
         work,
         [
-            Some(Work::Product(MatmulShape::new(8192, 1024, 4096), Precision::Bf16)),
-            Some(Work::AttentionForward(attention, Precision::Fp16)),
+            Some(ProfiledWork::Product(MatmulShape::new(8192, 1024, 4096), Precision::Bf16)),
+            Some(ProfiledWork::AttentionForward(attention, Precision::Fp16)),
             Some(backward),
-            Some(Work::Collective(exchange)),
+            Some(ProfiledWork::Collective(exchange)),
             None,
             Some(backward),
             None,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::collective::Collective;
 use ir::units::{Bytes, Flops, Nanos};
-use traces::timeline::Side;
+use traces::timeline::CopyDestination;
 
 use planner_core::plan::CheckedPlan;
 use planner_core::search::with_step;
@@ -219,8 +219,8 @@ fn kind_of(kind: &TaskKind) -> (NodeType, &'static str) {
         }
         TaskKind::Send { .. } => (NodeType::Send, "send"),
         TaskKind::Receive { .. } => (NodeType::Receive, "receive"),
-        TaskKind::Copy { to: Side::Device, .. } => (NodeType::MemoryLoad, "from host"),
-        TaskKind::Copy { to: Side::Host, .. } => (NodeType::MemoryStore, "to host"),
+        TaskKind::Copy { to: CopyDestination::Device, .. } => (NodeType::MemoryLoad, "from host"),
+        TaskKind::Copy { to: CopyDestination::Host, .. } => (NodeType::MemoryStore, "to host"),
     }
 }
 

@@ -40,11 +40,11 @@ use crate::array::{Array, Element, Indices};
 use crate::clock::{DeviceClock, WaitingClock};
 use crate::ops::Kernels;
 use crate::ops::attention::dims::Dims;
-use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
+use crate::ops::attention::{Bias, Grads, KeyVisibility, Scoring, blocks};
 use crate::ops::composed;
 use crate::ops::composed::activation::Function;
 use crate::ops::composed::adamw::AdamW;
-use crate::ops::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
+use crate::ops::composed::experts::{ExpertChoices, ExpertCounts, RoutingRule, Sorted};
 use crate::ops::composed::norm::{Statistics, has_mean};
 
 /// burn's backend on a runtime of cubecl's.
@@ -56,7 +56,7 @@ impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
         k: Array<Self>,
         v: Array<Self>,
         scoring: &Scoring<Self>,
-        visibility: Visibility,
+        visibility: KeyVisibility,
     ) -> (Array<Self>, Array<Self>) {
         let fused = problem(&q, &k, &v, scoring, visibility).and_then(|problem| {
             let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
@@ -76,7 +76,7 @@ impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
         log_sum_exp: Array<Self>,
         grad: Array<Self>,
         scoring: &Scoring<Self>,
-        visibility: Visibility,
+        visibility: KeyVisibility,
     ) -> Grads<Self> {
         let is_alike = grad.dtype() == q.dtype();
         let problem = problem(&q, &k, &v, scoring, visibility).filter(|_| is_alike);
@@ -169,7 +169,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     fn choose_experts(
         probabilities: &Array<Self>,
         correction: Option<&Array<Self>>,
-        rule: &Rule,
+        rule: &RoutingRule,
     ) -> ExpertChoices<Self> {
         let correction = correction.map(|correction| correction.clone().widened());
         let tensor = probabilities.clone().primitive();
@@ -224,7 +224,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         probabilities: &Array<Self>,
         choices: &ExpertChoices<Self>,
         weight_grad: Array<Self>,
-        rule: &Rule,
+        rule: &RoutingRule,
     ) -> Array<Self> {
         if !are_fp32([probabilities, &choices.weights, &weight_grad]) {
             return composed::experts::probability_grad(probabilities, choices, weight_grad, rule);
@@ -482,7 +482,7 @@ fn problem<R: Vendor, T: BoolElement>(
     k: &Array<Cube<R, T>>,
     v: &Array<Cube<R, T>>,
     scoring: &Scoring<Cube<R, T>>,
-    visibility: Visibility,
+    visibility: KeyVisibility,
 ) -> Option<Problem<R>> {
     let slopes = match &scoring.bias {
         Bias::None => None,

@@ -7,7 +7,7 @@ use ir::graph::AttentionMask;
 
 use super::scores::{Mask, Terms};
 use super::tiles;
-use crate::ops::attention::Visibility;
+use crate::ops::attention::KeyVisibility;
 use crate::ops::attention::dims::Dims;
 
 /// Upper bound of positions: twice as many still fit 32 bits with a sign.
@@ -20,7 +20,7 @@ pub(in super::super) struct Problem<R: CubeRuntime> {
     pub(in super::super) soft_cap: Option<f64>,
     /// Slope of each head, by which a score grows per position, `[heads]`.
     pub(in super::super) slopes: Option<CubeTensor<R>>,
-    pub(in super::super) visibility: Visibility,
+    pub(in super::super) visibility: KeyVisibility,
 }
 
 impl<R: CubeRuntime> Problem<R> {

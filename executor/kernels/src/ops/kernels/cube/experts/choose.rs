@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use ir::graph::ExpertGroups;
 
 use super::super::launch::{Grid, UNITS, empty, launch, rows_and_width};
-use crate::ops::experts::Rule;
+use crate::ops::experts::RoutingRule;
 
 /// Replacement for minus infinity, below any score.
 const LOWEST: f32 = -3.0e38;
@@ -44,7 +44,7 @@ impl From<Option<ExpertGroups>> for Groups {
 pub(in super::super) fn choose<R: CubeRuntime>(
     probabilities: CubeTensor<R>,
     correction: Option<CubeTensor<R>>,
-    rule: &Rule,
+    rule: &RoutingRule,
 ) -> [CubeTensor<R>; 2] {
     let probabilities = into_contiguous(probabilities);
     let [rows, num_experts] = rows_and_width(&probabilities);

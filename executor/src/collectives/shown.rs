@@ -5,10 +5,10 @@ use std::fmt;
 use burn::tensor::backend::Backend;
 use executor_communicators::{Communicator, Reduction};
 use executor_kernels::array::{Array, Element};
-use traces::collectives::{Holdings, Operation, Piece};
+use traces::collectives::{BufferContents, InputChunk, Operation};
 use traces::timeline::Stream;
 
-use super::call::Call;
+use super::call::GroupOperation;
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 
@@ -44,7 +44,7 @@ pub fn show<B: Backend>(
     let position = communicator.rank();
     let contents = Contents::new(operation, communicator.num_ranks(), reduction, Numbers::Telling);
     let given = contents.given::<B>(position, 1, Element::F32, device);
-    let call = Call { communicator, group: &world, operation, reduction };
+    let call = GroupOperation { communicator, group: &world, operation, reduction };
     let had = slots(&contents.before, position, given.as_ref());
     let result = call.run(given)?;
     let has = slots(&contents.after, position, result.as_ref());
@@ -68,13 +68,17 @@ pub fn show<B: Backend>(
 }
 
 /// The numbers in a rank's slots, whose array has only the filled ones; NaN in empty slots.
-fn slots<B: Backend>(holdings: &Holdings, position: u32, array: Option<&Array<B>>) -> Vec<f64> {
+fn slots<B: Backend>(
+    contents: &BufferContents,
+    position: u32,
+    array: Option<&Array<B>>,
+) -> Vec<f64> {
     let values = array.map_or_else(Vec::new, Array::to_f64);
     let mut values = values.into_iter();
     let slot = |slot| {
-        if holdings.slot(position, slot).is_empty() { None } else { values.next() }
+        if contents.slot(position, slot).is_empty() { None } else { values.next() }
     };
-    (0..holdings.num_slots()).map(slot).map(|value| value.unwrap_or(f64::NAN)).collect()
+    (0..contents.num_slots()).map(slot).map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
 /// Compares the ranks' contents with the expected ones.
@@ -119,7 +123,8 @@ fn name(contents: &Contents, value: f64, sums: bool) -> String {
     }
     let n = contents.num_ranks();
     let chunks = 0..contents.num_slots();
-    let pieces = (0..n).flat_map(|rank| chunks.clone().map(move |chunk| Piece { rank, chunk }));
+    let pieces =
+        (0..n).flat_map(|rank| chunks.clone().map(move |chunk| InputChunk { rank, chunk }));
     let piece = pieces
         .map(|piece| (piece.to_string(), contents.number(&[piece].into(), 0)))
         .find(|(_, number)| number.is_some_and(|number| is_same(value, number)));
@@ -130,7 +135,7 @@ fn name(contents: &Contents, value: f64, sums: bool) -> String {
         Reduction::Min => "min ",
     };
     let of_all = chunks.clone().map(|chunk| {
-        let pieces = (0..n).map(|rank| Piece { rank, chunk }).collect();
+        let pieces = (0..n).map(|rank| InputChunk { rank, chunk }).collect();
         (format!("{symbol}{chunk}"), contents.number(&pieces, 0))
     });
     let mut of_all = of_all.filter(|(_, number)| number.is_some_and(|it| is_same(value, it)));

@@ -5,14 +5,14 @@ use std::fmt;
 
 /// A chunk that one rank had before the operation. Prints as `b2`: chunk 2 of the second rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Piece {
+pub struct InputChunk {
     /// Rank that had the chunk.
     pub rank: u32,
     /// Index of the chunk in its buffer.
     pub chunk: u32,
 }
 
-impl fmt::Display for Piece {
+impl fmt::Display for InputChunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", letters(self.rank), self.chunk)
     }
@@ -29,16 +29,16 @@ fn letters(rank: u32) -> String {
 
 /// Contents of each rank's buffer: in each slot the sum of the pieces in its set; empty where there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holdings {
-    ranks: Vec<Vec<BTreeSet<Piece>>>,
+pub struct BufferContents {
+    ranks: Vec<Vec<BTreeSet<InputChunk>>>,
 }
 
-impl Holdings {
+impl BufferContents {
     /// Buffers with `sum` of rank and slot in each slot.
     pub(super) fn new(
         num_ranks: u32,
         num_slots: u32,
-        sum: impl Fn(u32, u32) -> BTreeSet<Piece>,
+        sum: impl Fn(u32, u32) -> BTreeSet<InputChunk>,
     ) -> Self {
         let slots = |rank| (0..num_slots).map(|slot| sum(rank, slot)).collect();
         Self { ranks: (0..num_ranks).map(slots).collect() }
@@ -61,11 +61,11 @@ impl Holdings {
     }
 
     /// Pieces whose sum is in a slot.
-    pub fn slot(&self, rank: u32, slot: u32) -> &BTreeSet<Piece> {
+    pub fn slot(&self, rank: u32, slot: u32) -> &BTreeSet<InputChunk> {
         &self.ranks[rank as usize][slot as usize]
     }
 
-    pub(super) fn slot_mut(&mut self, rank: u32, slot: u32) -> &mut BTreeSet<Piece> {
+    pub(super) fn slot_mut(&mut self, rank: u32, slot: u32) -> &mut BTreeSet<InputChunk> {
         &mut self.ranks[rank as usize][slot as usize]
     }
 
@@ -82,7 +82,7 @@ impl Holdings {
             return format!("Σ{}", first.chunk);
         }
         if pieces.len() <= MOST_TERMS {
-            let terms: Vec<String> = pieces.iter().map(Piece::to_string).collect();
+            let terms: Vec<String> = pieces.iter().map(InputChunk::to_string).collect();
             return terms.join("+");
         }
         format!("{} of Σ{}", pieces.len(), first.chunk)

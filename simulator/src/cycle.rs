@@ -14,7 +14,7 @@ use ir::schedule::{Action, GenerateError, ScheduleKind, ScheduleStep};
 use ir::units::Nanos;
 
 use crate::error::SimulationError;
-use crate::order::{NONE, Order, Pair, ScheduledOp, paired, steps_of_family};
+use crate::order::{NONE, Order, Pair, RankOp, paired, steps_of_family};
 use crate::play::{Background, Observer, Played, play, played};
 use crate::transfers::RemainingWork;
 use crate::work::StepWork;
@@ -106,7 +106,7 @@ pub fn step_time(order: &Order, work: &StepWork) -> Result<Nanos, SimulationErro
 }
 
 /// Returns whether `other` is the same operation as `op`, for a micro-batch that is `period` later.
-fn is_later(op: &ScheduledOp, other: &ScheduledOp, period: u32) -> bool {
+fn is_later(op: &RankOp, other: &RankOp, period: u32) -> bool {
     later(op.action(), period) == other.action() && op.pair == other.pair && op.user == other.user
 }
 
@@ -118,7 +118,7 @@ fn later(action: Action, period: u32) -> Action {
 
 /// Cut of `short` where `longer` has one cycle more: a cycle before the two begin to differ, so that the last actions
 /// of each kind come after it.
-fn cut(short: &[ScheduledOp], longer: &[ScheduleStep], period: u32) -> Option<Cut> {
+fn cut(short: &[RankOp], longer: &[ScheduleStep], period: u32) -> Option<Cut> {
     // Messages follow the actions whose results they send, so their places need not be compared.
     let is_compared = |action: Action| !action.kind.is_send();
     let places = 0..short.len();

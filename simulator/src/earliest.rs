@@ -3,7 +3,7 @@
 use ir::schedule::Schedule;
 use ir::units::Nanos;
 
-use crate::order::{Order, ScheduledOp};
+use crate::order::{Order, RankOp};
 use crate::play::{Observer, Played, RankTimes, play};
 use crate::{Durations, StepWork};
 
@@ -61,7 +61,7 @@ pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
 struct PassEnds(Vec<Vec<Nanos>>);
 
 impl Observer for PassEnds {
-    fn ends(&mut self, rank: usize, op: &ScheduledOp, now: Nanos) {
+    fn ends(&mut self, rank: usize, op: &RankOp, now: Nanos) {
         if op.kind.is_compute() {
             self.0[rank].push(now);
         }

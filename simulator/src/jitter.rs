@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 
 use crate::error::SimulationError;
-use crate::order::{Order, ScheduledOp};
+use crate::order::{Order, RankOp};
 use crate::play::{Observer, play};
 use crate::work::{Run, StepWork};
 
@@ -123,7 +123,7 @@ struct Straggling {
 }
 
 impl Observer for Straggling {
-    fn pace(&mut self, rank: usize, op: &ScheduledOp, run: Run) -> Run {
+    fn pace(&mut self, rank: usize, op: &RankOp, run: Run) -> Run {
         if rank == self.pipeline_rank && op.kind.is_compute() {
             longer(run, self.factor)
         } else {
@@ -162,13 +162,13 @@ impl<'a> Pace<'a> {
 }
 
 impl Observer for Pace<'_> {
-    fn begins(&mut self, rank: usize, _op: &ScheduledOp, _now: Nanos, _waited_for: Option<u32>) {
+    fn begins(&mut self, rank: usize, _op: &RankOp, _now: Nanos, _waited_for: Option<u32>) {
         let slowest = normal_quantile(uniform(&mut self.rng).powf(1.0 / self.gpus_per_rank));
         let deviation = (1.0 + self.jitter.deviation * slowest).max(0.0);
         self.actions[rank] = self.ranks[rank] * deviation;
     }
 
-    fn pace(&mut self, rank: usize, _op: &ScheduledOp, run: Run) -> Run {
+    fn pace(&mut self, rank: usize, _op: &RankOp, run: Run) -> Run {
         longer(run, self.actions[rank])
     }
 }

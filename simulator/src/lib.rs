@@ -30,7 +30,7 @@ pub use jitter::{
     uniform_deviates,
 };
 pub use memory::{PassOrder, peak_memory};
-pub use order::{Order, ScheduledOp};
+pub use order::{Order, RankOp};
 pub use play::{Played, RankTimes, played};
 pub use simulation::{CriticalStep, ExchangeSpan, RunId, Simulation, simulate, simulate_in_detail};
 pub use work::{

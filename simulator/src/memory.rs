@@ -12,7 +12,7 @@ use crate::work::ActivationBytes;
 /// the memory held together, whatever their durations.
 pub fn peak_memory(order: &Order, stages: &[ActivationBytes]) -> Vec<Bytes> {
     let changes = changes(stages);
-    let peak = |ops: &Vec<crate::order::ScheduledOp>| {
+    let peak = |ops: &Vec<crate::order::RankOp>| {
         let mut held = LiveMemory::default();
         for op in ops {
             held.pass(&changes, op.stage, op.kind, op.pair == Pair::First);

@@ -11,14 +11,14 @@ use ir::schedule::{
 /// result that another rank needs is sent where the schedule has its send, or, without sends, as soon as it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    pub(crate) ranks: Vec<Vec<ScheduledOp>>,
+    pub(crate) ranks: Vec<Vec<RankOp>>,
     pub(crate) num_stages: u32,
     pub(crate) num_micro_batches: u32,
 }
 
 /// Operation in a rank's order: an action, with the result that it needs and the one that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScheduledOp {
+pub struct RankOp {
     pub(crate) kind: ActionKind,
     /// True for the first action of its kind, of its stage on its rank.
     pub(crate) is_first: bool,
@@ -50,7 +50,7 @@ pub(crate) enum Pair {
 /// Index that stands for no result.
 pub(crate) const NONE: u32 = u32::MAX;
 
-impl ScheduledOp {
+impl RankOp {
     /// The action of the operation.
     pub fn action(&self) -> Action {
         Action { stage: self.stage, kind: self.kind, micro_batch: self.micro_batch }
@@ -121,12 +121,12 @@ impl Order {
         let ranks = ranks.iter().zip(0..).map(|(steps, rank)| {
             let num_actions: usize = steps.iter().map(|step| step.actions().count()).sum();
             let mut ops = Vec::with_capacity(2 * num_actions);
-            let mut sends: Vec<ScheduledOp> = Vec::new();
+            let mut sends: Vec<RankOp> = Vec::new();
             for step in steps {
                 for (action, pair) in paired(step) {
                     let (op, is_crossed) = slots.op(rank, action, pair);
                     let send = send_of(action.kind).filter(|_| is_crossed && sends_at_once);
-                    sends.extend(send.map(|kind| ScheduledOp {
+                    sends.extend(send.map(|kind| RankOp {
                         kind,
                         need: NONE,
                         receives: false,
@@ -134,7 +134,7 @@ impl Order {
                         ..op
                     }));
                     let keeps = !is_crossed || action.kind.is_send();
-                    ops.push(if keeps { op } else { ScheduledOp { result: NONE, ..op } });
+                    ops.push(if keeps { op } else { RankOp { result: NONE, ..op } });
                 }
                 ops.append(&mut sends);
             }
@@ -155,7 +155,7 @@ impl Order {
     }
 
     /// Operations of each rank, in order: passes, messages that it sends, reductions, updates.
-    pub fn ranks(&self) -> &[Vec<ScheduledOp>] {
+    pub fn ranks(&self) -> &[Vec<RankOp>] {
         &self.ranks
     }
 
@@ -166,7 +166,7 @@ impl Order {
 
     /// The passes of a rank, in their order.
     pub fn passes(&self, rank: usize) -> impl Iterator<Item = Action> {
-        self.ranks[rank].iter().filter(|op| op.kind.is_compute()).map(ScheduledOp::action)
+        self.ranks[rank].iter().filter(|op| op.kind.is_compute()).map(RankOp::action)
     }
 }
 
@@ -237,7 +237,7 @@ fn end_with_updates(
 
 /// Marks the first and the last action of each kind. Full backwards and weight gradients count as one kind for the
 /// last: where a schedule has both, the last of them completes the gradients.
-fn mark_ends(ops: &mut [ScheduledOp], num_stages: u32) {
+fn mark_ends(ops: &mut [RankOp], num_stages: u32) {
     let mut seen = vec![0_u16; num_stages as usize];
     for op in ops.iter_mut() {
         let bit = 1 << op.kind as u16;
@@ -279,7 +279,7 @@ impl Slots {
     }
 
     /// The operation of an action, and whether another rank needs its result.
-    fn op(&self, rank: u32, action: Action, pair: Pair) -> (ScheduledOp, bool) {
+    fn op(&self, rank: u32, action: Action, pair: Pair) -> (RankOp, bool) {
         use ActionKind as K;
         let Action { stage, kind, micro_batch } = action;
         let need = match kind {
@@ -301,7 +301,7 @@ impl Slots {
         let parity = (micro_batch & 1) as usize;
         let user_rank = user.map_or(rank, |(user, _)| self.ranks[user as usize][parity]);
         let receives = need.is_some_and(|(from, _)| self.ranks[from as usize][parity] != rank);
-        let op = ScheduledOp {
+        let op = RankOp {
             kind,
             is_first: false,
             is_last: false,

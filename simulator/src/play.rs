@@ -9,7 +9,7 @@ use ir::schedule::{Action, ActionKind, ScheduleStep};
 use ir::units::Nanos;
 
 use crate::error::SimulationError;
-use crate::order::{NONE, Order, Pair, ScheduledOp, send_of};
+use crate::order::{NONE, Order, Pair, RankOp, send_of};
 use crate::transfers::{FinishedTransfer, Transfers, Waited};
 use crate::work::{GroupCollective, Messages, PassPart, Run, StageWork, StepWork, Transfer};
 
@@ -61,21 +61,21 @@ pub struct Played {
 /// Observer of a simulated step, which may change the durations of runs.
 pub(crate) trait Observer {
     /// An action begins; `_waited_for` is the index of the result that it waited for, if it waited.
-    fn begins(&mut self, _rank: usize, _op: &ScheduledOp, _now: Nanos, _waited_for: Option<u32>) {}
+    fn begins(&mut self, _rank: usize, _op: &RankOp, _now: Nanos, _waited_for: Option<u32>) {}
     /// Returns a run of an action with its duration changed.
-    fn pace(&mut self, _rank: usize, _op: &ScheduledOp, run: Run) -> Run {
+    fn pace(&mut self, _rank: usize, _op: &RankOp, run: Run) -> Run {
         run
     }
     /// A run of an action ends.
-    fn ran(&mut self, _rank: usize, _op: &ScheduledOp, _start: Nanos, _end: Nanos) {}
+    fn ran(&mut self, _rank: usize, _op: &RankOp, _start: Nanos, _end: Nanos) {}
     /// An action ends.
-    fn ends(&mut self, _rank: usize, _op: &ScheduledOp, _now: Nanos) {}
+    fn ends(&mut self, _rank: usize, _op: &RankOp, _now: Nanos) {}
     /// `_count` actions of a rank have ended, the last at `_time`.
     fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _background: Background<'_>) {}
     /// A message is sent.
-    fn sends(&mut self, _rank: usize, _op: &ScheduledOp, _start: Nanos, _end: Nanos) {}
+    fn sends(&mut self, _rank: usize, _op: &RankOp, _start: Nanos, _end: Nanos) {}
     /// A message is received, for the action that needs it.
-    fn receives(&mut self, _rank: usize, _op: &ScheduledOp, _start: Nanos, _end: Nanos) {}
+    fn receives(&mut self, _rank: usize, _op: &RankOp, _start: Nanos, _end: Nanos) {}
     /// A transfer is queued; `_from_host` is the begin and the end of the copy before it.
     fn begins_transfer(
         &mut self,
@@ -88,20 +88,12 @@ pub(crate) trait Observer {
     /// A transfer ends.
     fn transferred(&mut self, _rank: usize, _over: FinishedTransfer) {}
     /// A rank waits for its transfers, or for a message.
-    fn waits(
-        &mut self,
-        _rank: usize,
-        _op: &ScheduledOp,
-        _what: Waiting,
-        _start: Nanos,
-        _end: Nanos,
-    ) {
-    }
+    fn waits(&mut self, _rank: usize, _op: &RankOp, _what: Waiting, _start: Nanos, _end: Nanos) {}
     /// A collective of pipeline ranks runs.
     fn collective(
         &mut self,
         _members: &[u32],
-        _op: &ScheduledOp,
+        _op: &RankOp,
         _collective: &GroupCollective,
         _span: [Nanos; 2],
     ) {
@@ -228,7 +220,7 @@ impl OverlappedPair {
 }
 
 /// Returns whether a send is of the action's stage and micro-batch.
-fn is_result(send: &ScheduledOp, action: Action) -> bool {
+fn is_result(send: &RankOp, action: Action) -> bool {
     (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
 }
 
@@ -309,7 +301,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Sends a result; returns the end of the message.
-    fn send(&mut self, rank: usize, op: &ScheduledOp, stage: &StageWork) -> Nanos {
+    fn send(&mut self, rank: usize, op: &RankOp, stage: &StageWork) -> Nanos {
         let message = match op.kind {
             ActionKind::SendForward => stage.send_forward,
             _ => stage.send_backward,
@@ -338,7 +330,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Records the time of a result, and queues the rank that waits for it.
-    fn note(&mut self, op: &ScheduledOp, time: Nanos) {
+    fn note(&mut self, op: &RankOp, time: Nanos) {
         if op.result == NONE {
             return;
         }
@@ -352,7 +344,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Time at which an action's input is made or sent; `None` if that is not known yet.
-    fn made(&mut self, rank: usize, op: &ScheduledOp) -> Option<Nanos> {
+    fn made(&mut self, rank: usize, op: &RankOp) -> Option<Nanos> {
         if op.need == NONE {
             return Some(Nanos::ZERO);
         }
@@ -365,7 +357,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Time at which an action's input arrives, if it was made or sent at `made`.
-    fn receive(&mut self, rank: usize, op: &ScheduledOp, made: Nanos) -> Nanos {
+    fn receive(&mut self, rank: usize, op: &RankOp, made: Nanos) -> Nanos {
         if !op.receives {
             return made;
         }
@@ -389,7 +381,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// The time of the message that an action needs.
-    fn message_to(&self, op: &ScheduledOp) -> Nanos {
+    fn message_to(&self, op: &RankOp) -> Nanos {
         match op.kind {
             ActionKind::Forward => self.work.stages[op.stage as usize - 1].send_forward.time,
             _ => self.work.stages[op.stage as usize + 1].send_backward.time,
@@ -397,7 +389,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Begins an action whose input arrives at `ready`; returns the index of the result that it waited for, if it did.
-    fn begin(&mut self, rank: usize, op: &ScheduledOp, ready: Nanos) -> Option<u32> {
+    fn begin(&mut self, rank: usize, op: &RankOp, ready: Nanos) -> Option<u32> {
         let mut waited_for = None;
         if ready > self.ranks[rank].now {
             waited_for = Some(op.need);
@@ -416,7 +408,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         waited_for
     }
 
-    fn action(&mut self, rank: usize, op: &ScheduledOp, stage: &StageWork) -> Progress {
+    fn action(&mut self, rank: usize, op: &RankOp, stage: &StageWork) -> Progress {
         if !self.ranks[rank].has_begun {
             let Some(made) = self.made(rank, op) else { return Progress::Blocked };
             let ready = self.receive(rank, op, made);
@@ -442,7 +434,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         Progress::Done
     }
 
-    fn end(&mut self, rank: usize, op: &ScheduledOp, now: Nanos) {
+    fn end(&mut self, rank: usize, op: &RankOp, now: Nanos) {
         let state = &mut self.ranks[rank];
         state.part = 0;
         state.has_begun = false;
@@ -452,7 +444,7 @@ impl<'a, O: Observer> Engine<'a, O> {
 
     /// Runs two overlapped passes, once the inputs of both are known. Where the work has their time together, they
     /// share the device from the arrival of the second's input; else one follows the other.
-    fn pair(&mut self, rank: usize, first: &ScheduledOp, second: &ScheduledOp) -> Progress {
+    fn pair(&mut self, rank: usize, first: &RankOp, second: &RankOp) -> Progress {
         let Some(_) = self.made(rank, first) else { return Progress::Blocked };
         let Some(made) = self.made(rank, second) else { return Progress::Blocked };
         let work = self.work;
@@ -471,10 +463,10 @@ impl<'a, O: Observer> Engine<'a, O> {
         let waited_for = self.begin(rank, first, ready);
         let start = self.ranks[rank].now;
         let late = self.receive(rank, second, made).saturating_sub(start);
-        let parts = |op: &ScheduledOp| {
+        let parts = |op: &RankOp| {
             work.stages[op.stage as usize].parts(op.kind, op.is_first, op.is_last).iter()
         };
-        let time = |op: &ScheduledOp| parts(op).map(PassPart::time).sum::<Nanos>();
+        let time = |op: &RankOp| parts(op).map(PassPart::time).sum::<Nanos>();
         let OverlappedPair { first_ends, second_begins, both_end } =
             OverlappedPair::new([time(first), time(second)], *together, late);
         self.observer.begins(rank, first, start, waited_for);
@@ -513,7 +505,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         Progress::Done
     }
 
-    fn run(&mut self, rank: usize, op: &ScheduledOp, run: Run) {
+    fn run(&mut self, rank: usize, op: &RankOp, run: Run) {
         let run = self.observer.pace(rank, op, run);
         let state = &mut self.ranks[rank];
         let start = state.now;
@@ -535,7 +527,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// A part that begins a transfer, or waits for transfers.
-    fn transfer(&mut self, rank: usize, op: &ScheduledOp, part: PassPart) {
+    fn transfer(&mut self, rank: usize, op: &RankOp, part: PassPart) {
         let state = &mut self.ranks[rank];
         let over = &mut |over| self.observer.transferred(rank, over);
         let start = state.now;
@@ -560,7 +552,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Joins a collective with other ranks, which begins when all have joined.
-    fn join(&mut self, rank: usize, op: &ScheduledOp, collective: GroupCollective) -> Progress {
+    fn join(&mut self, rank: usize, op: &RankOp, collective: GroupCollective) -> Progress {
         if let Some(end) = self.ranks[rank].collective_end.take() {
             self.ranks[rank].now = end;
             self.ranks[rank].times.group_collectives += collective.transfer.time;

@@ -5,7 +5,7 @@ use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, CopyDestination, Event, Stream};
 
 use crate::memory::change;
-use crate::order::{Order, ScheduledOp, send_of};
+use crate::order::{Order, RankOp, send_of};
 use crate::play::{Observer, Waiting};
 use crate::transfers::FinishedTransfer;
 use crate::work::{GroupCollective, StepWork, Transfer};
@@ -113,7 +113,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Index of the record of an action in progress: the last that began, or of a pair the one before.
-    fn index(&self, rank: usize, op: &ScheduledOp) -> usize {
+    fn index(&self, rank: usize, op: &RankOp) -> usize {
         let begun = &self.actions[rank];
         let last = begun.len() - 1;
         if begun[last].action == op.action() { last } else { last - 1 }
@@ -156,7 +156,7 @@ impl<'a> Recorder<'a> {
 const MOST_COPIES: usize = 8;
 
 impl Observer for Recorder<'_> {
-    fn begins(&mut self, rank: usize, op: &ScheduledOp, now: Nanos, waited_for: Option<u32>) {
+    fn begins(&mut self, rank: usize, op: &RankOp, now: Nanos, waited_for: Option<u32>) {
         if let Some(flow) = waited_for.and_then(|slot| self.makers[slot as usize]) {
             self.last[rank] = Cause::Flow(flow);
         }
@@ -173,7 +173,7 @@ impl Observer for Recorder<'_> {
         self.remember(rank, now, i128::from(taken));
     }
 
-    fn ran(&mut self, rank: usize, op: &ScheduledOp, start: Nanos, end: Nanos) {
+    fn ran(&mut self, rank: usize, op: &RankOp, start: Nanos, end: Nanos) {
         let last = self.last[rank];
         let index = self.index(rank, op);
         let done = &mut self.actions[rank][index];
@@ -185,7 +185,7 @@ impl Observer for Recorder<'_> {
         done.runs.push([start, end]);
     }
 
-    fn ends(&mut self, rank: usize, op: &ScheduledOp, now: Nanos) {
+    fn ends(&mut self, rank: usize, op: &RankOp, now: Nanos) {
         let index = self.index(rank, op);
         let done = &mut self.actions[rank][index];
         if op.kind != ActionKind::OptimizerStep || done.runs.is_empty() {
@@ -198,7 +198,7 @@ impl Observer for Recorder<'_> {
         self.remember(rank, now, -i128::from(freed));
     }
 
-    fn sends(&mut self, rank: usize, op: &ScheduledOp, start: Nanos, end: Nanos) {
+    fn sends(&mut self, rank: usize, op: &RankOp, start: Nanos, end: Nanos) {
         let stage = &self.work.stages[op.stage as usize];
         let message = match op.kind {
             ActionKind::SendForward => stage.send_forward,
@@ -230,7 +230,7 @@ impl Observer for Recorder<'_> {
         self.makers[op.result as usize] = Some(flow);
     }
 
-    fn receives(&mut self, rank: usize, op: &ScheduledOp, start: Nanos, end: Nanos) {
+    fn receives(&mut self, rank: usize, op: &RankOp, start: Nanos, end: Nanos) {
         let Some(id) = self.makers[op.need as usize] else { return };
         let flow = &mut self.flows[id as usize];
         flow.end = end;
@@ -282,7 +282,7 @@ impl Observer for Recorder<'_> {
         self.copy(rank, after, to_host, copied, Cause::Flow(id));
     }
 
-    fn waits(&mut self, rank: usize, op: &ScheduledOp, what: Waiting, start: Nanos, end: Nanos) {
+    fn waits(&mut self, rank: usize, op: &RankOp, what: Waiting, start: Nanos, end: Nanos) {
         let action = match (what, op.kind) {
             (Waiting::Message, ActionKind::Forward) => {
                 Action { kind: ActionKind::RecvForward, ..op.action() }
@@ -306,7 +306,7 @@ impl Observer for Recorder<'_> {
     fn collective(
         &mut self,
         members: &[u32],
-        op: &ScheduledOp,
+        op: &RankOp,
         group_collective: &GroupCollective,
         span: [Nanos; 2],
     ) {

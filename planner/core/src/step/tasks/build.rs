@@ -9,7 +9,7 @@ use ir::collective::Collective;
 use ir::graph::Axis;
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Flops, Nanos};
-use simulator::{GroupCollective, HostCopy, Order, PassPart, Run, RunId, ScheduledOp, Transfer};
+use simulator::{GroupCollective, HostCopy, Order, PassPart, RankOp, Run, RunId, Transfer};
 use traces::timeline::CopyDestination;
 
 use super::task::{Members, Peer, Task, TaskId, TaskKind};
@@ -131,7 +131,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Begins an action, after the message or the rank's own results that it needs.
-    fn begin(&mut self, op: &ScheduledOp) -> Cursor {
+    fn begin(&mut self, op: &RankOp) -> Cursor {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
         let mut state = Cursor::new(action);
@@ -171,7 +171,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Two overlapped actions: kernels of the one that has waited longest go first.
-    fn pair(&mut self, first: &ScheduledOp, second: &ScheduledOp) {
+    fn pair(&mut self, first: &RankOp, second: &RankOp) {
         let ops = [first, second];
         let mut places = [self.begin(first), self.begin(second)];
         let pieces = [self.pieces(first), self.pieces(second)];
@@ -202,7 +202,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// The parts of an action, with its runs split into those of blocks.
-    fn pieces(&self, op: &ScheduledOp) -> Vec<Piece> {
+    fn pieces(&self, op: &RankOp) -> Vec<Piece> {
         let Action { stage, kind, .. } = op.action();
         let work = &self.step.work.stages[stage as usize];
         let parts = work.parts(kind, op.is_first(), op.is_last());
@@ -228,7 +228,7 @@ impl<'a> RankTasks<'a> {
         pieces
     }
 
-    fn play(&mut self, state: &mut Cursor, op: &ScheduledOp, piece: &Piece) {
+    fn play(&mut self, state: &mut Cursor, op: &RankOp, piece: &Piece) {
         match piece {
             Piece::Block(BlockPart::Kernels(kernels)) | Piece::Copy(kernels) => {
                 self.compute(state, *kernels);
@@ -418,7 +418,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Begins the reduction of a stage's gradients.
-    fn reduce(&mut self, op: &ScheduledOp) {
+    fn reduce(&mut self, op: &RankOp) {
         let action = op.action();
         let mut state = Cursor::new(action);
         state.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
@@ -430,7 +430,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Sends a message to another rank, without waiting unless the framework does.
-    fn send(&mut self, op: &ScheduledOp) {
+    fn send(&mut self, op: &RankOp) {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
         let Some((tag, to)) = op.sends() else { return };

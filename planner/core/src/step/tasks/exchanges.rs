@@ -4,7 +4,7 @@ use ir::collective::Collective;
 use ir::replication::DataParallelMethod;
 use ir::schedule::ActionKind;
 use ir::units::Bytes;
-use simulator::{ScheduledOp, Transfer};
+use simulator::{RankOp, Transfer};
 use smallvec::smallvec;
 
 use crate::step::replicas::{GroupExchange, GroupExchanges, Replicas};
@@ -30,7 +30,7 @@ impl Builder<'_> {
     pub(super) fn exchanges_of(
         &self,
         rank: usize,
-        op: &ScheduledOp,
+        op: &RankOp,
         transfer: &Transfer,
         nth: usize,
     ) -> [GroupExchanges; 2] {

@@ -41,7 +41,7 @@ pub type AdapterCase = (u64, &'static str, WeightFormat);
 
 /// A layout in a short form; a degree that is left out is 1, an option that is left out is off.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct LayoutCase {
     /// Tensor-parallel ranks.
     pub tensor: u32,
     /// True where tensor-parallel ranks shard sequences between operators (sequence parallelism).
@@ -85,7 +85,7 @@ pub struct Case {
 }
 
 /// One rank.
-pub const ONE: Case = Case {
+pub const ONE: LayoutCase = LayoutCase {
     tensor: 1,
     sequence: false,
     context: 1,
@@ -108,7 +108,7 @@ pub const ONE: Case = Case {
     replication: Replication { method: DataParallelMethod::AllReduce, compression: None },
 };
 
-impl Case {
+impl LayoutCase {
     /// Number of ranks of the layout.
     pub const fn num_ranks(&self) -> u32 {
         self.tensor * self.context * self.pipeline * self.data
@@ -150,7 +150,7 @@ impl Case {
 /// # Errors
 ///
 /// [`ProgramError`] where the model cannot be read, or the schedule not be made.
-pub fn parts(model: &str, case: Case, compute: Element) -> Result<Parts, ProgramError> {
+pub fn parts(model: &str, case: LayoutCase, compute: Element) -> Result<Parts, ProgramError> {
     let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
     let settings = Settings {
         schedule: LearningRate { peak: 1e-2, warmup_steps: 2, decay_steps: Some(10), least: 1e-3 },

@@ -20,37 +20,43 @@ use serde_json::Value;
 #[path = "common/training.rs"]
 mod training;
 
-use training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, steps};
+use training::{GPT, LLAMA, LayoutCase, MIXTRAL, ONE, program, steps};
 
 /// MPI starts once in a process, so all layouts of a number of ranks run one after the other.
-fn cases(num_ranks: u32) -> Vec<(String, Case)> {
+fn cases(num_ranks: u32) -> Vec<(String, LayoutCase)> {
     let zero3 = ZeroStage::Parameters;
-    let own: Vec<(&str, Case)> = match num_ranks {
+    let own: Vec<(&str, LayoutCase)> = match num_ranks {
         4 => vec![
-            (LLAMA, Case { tensor: 2, sequence: true, pipeline: 2, ..ONE }),
-            (LLAMA, Case { data: 4, zero: zero3, ..ONE }),
-            (GPT, Case { data: 4, bucket_bytes: 1 << 10, ..ONE }),
-            (GPT, Case { pipeline: 4, schedule: ScheduleKind::ZbH1, ..ONE }),
-            (GPT, Case { context: 2, tensor: 2, recompute: Recompute::Selective, ..ONE }),
-            (MIXTRAL, Case { expert: 2, data: 2, pipeline: 2, ..ONE }),
-            (LLAMA, Case { pipeline: 4, schedule: ScheduleKind::DualPipe, ..ONE }),
+            (LLAMA, LayoutCase { tensor: 2, sequence: true, pipeline: 2, ..ONE }),
+            (LLAMA, LayoutCase { data: 4, zero: zero3, ..ONE }),
+            (GPT, LayoutCase { data: 4, bucket_bytes: 1 << 10, ..ONE }),
+            (GPT, LayoutCase { pipeline: 4, schedule: ScheduleKind::ZbH1, ..ONE }),
+            (GPT, LayoutCase { context: 2, tensor: 2, recompute: Recompute::Selective, ..ONE }),
+            (MIXTRAL, LayoutCase { expert: 2, data: 2, pipeline: 2, ..ONE }),
+            (LLAMA, LayoutCase { pipeline: 4, schedule: ScheduleKind::DualPipe, ..ONE }),
         ],
         8 => vec![
-            (LLAMA, Case { tensor: 2, sequence: true, pipeline: 2, data: 2, zero: zero3, ..ONE }),
-            (GPT, Case { data: 8, zero: ZeroStage::Gradients, shard: 4, ..ONE }),
-            (MIXTRAL, Case { expert: 4, data: 4, tensor: 2, ..ONE }),
-            (GPT, Case { context: 4, pipeline: 2, recompute: Recompute::Full, ..ONE }),
+            (
+                LLAMA,
+                LayoutCase { tensor: 2, sequence: true, pipeline: 2, data: 2, zero: zero3, ..ONE },
+            ),
+            (GPT, LayoutCase { data: 8, zero: ZeroStage::Gradients, shard: 4, ..ONE }),
+            (MIXTRAL, LayoutCase { expert: 4, data: 4, tensor: 2, ..ONE }),
+            (GPT, LayoutCase { context: 4, pipeline: 2, recompute: Recompute::Full, ..ONE }),
         ],
         _ => Vec::new(),
     };
     let own = own.into_iter().map(|(model, case)| (model.to_owned(), case));
-    let tensor = Case { tensor: 2, sequence: true, dropout: true, ..ONE };
+    let tensor = LayoutCase { tensor: 2, sequence: true, dropout: true, ..ONE };
     let families = match num_ranks {
         4 => {
-            vec![("t5", Case { pipeline: 2, ..tensor }), ("gpt_oss", Case { context: 2, ..tensor })]
+            vec![
+                ("t5", LayoutCase { pipeline: 2, ..tensor }),
+                ("gpt_oss", LayoutCase { context: 2, ..tensor }),
+            ]
         }
         8 => {
-            let spread = Case { expert: 2, data: 2, pipeline: 2, zero: zero3, ..tensor };
+            let spread = LayoutCase { expert: 2, data: 2, pipeline: 2, zero: zero3, ..tensor };
             vec![("deepseek_v3_modules", spread)]
         }
         _ => Vec::new(),
@@ -94,7 +100,7 @@ fn check(rank: &Arc<dyn Communicator<Flex>>) -> Result<(), RunError> {
     for (model, case) in &cases {
         let found = run(model, *case, Arc::clone(rank))?;
         // Every process computes the reference itself, on a thread.
-        let alone = Case { dropout: case.dropout, ..ONE };
+        let alone = LayoutCase { dropout: case.dropout, ..ONE };
         let one = local::run(1, &[FlexDevice], |rank| run(model, alone, rank));
         let one = one.unwrap_or_else(|failure| panic!("{failure}")).remove(0);
         for (found, expected) in found.iter().zip(&one) {
@@ -110,7 +116,7 @@ fn check(rank: &Arc<dyn Communicator<Flex>>) -> Result<(), RunError> {
 
 fn run(
     model: &str,
-    case: Case,
+    case: LayoutCase,
     communicator: Arc<dyn Communicator<Flex>>,
 ) -> Result<Vec<StepResult>, RunError> {
     let (results, _) = steps(&Arc::new(program(model, case, Element::F64)), communicator)?;

@@ -6,7 +6,7 @@ use ir::cluster::{KernelTimes, MeasuredPasses, MemoryTime, Times};
 use ir::graph::Pass;
 use traces::statistics::{Sample, fit};
 
-use super::samples::{Samples, Step, Work};
+use super::samples::{MeasuredStep, OperatorWork, Samples};
 
 /// The costs that fit all samples best.
 pub(super) fn times(samples: &Samples) -> KernelTimes {
@@ -57,17 +57,17 @@ fn fitted<T: Times<N>, const N: usize>(samples: &[Sample<N>]) -> T {
 }
 
 /// Time of a step that these kernel times predict.
-fn predicted(times: &KernelTimes, step: &Step) -> f64 {
+fn predicted(times: &KernelTimes, step: &MeasuredStep) -> f64 {
     let of_kernels: f64 = step.work.iter().map(|work| of_work(times, work)).sum();
     let each = times.seconds_per_gradient + times.seconds_per_update;
     of_kernels + times.update_start_seconds + each * step.num_parameters
 }
 
-fn of_work(times: &KernelTimes, work: &Work) -> f64 {
+fn of_work(times: &KernelTimes, work: &OperatorWork) -> f64 {
     match work {
-        Work::Product(pass, quantities) => of_pass(&times.products, *pass, *quantities),
-        Work::Attention(pass, quantities) => of_pass(&times.attention, *pass, *quantities),
-        Work::Memory(family, pass, quantities) => match times.operators.get(*family) {
+        OperatorWork::Product(pass, quantities) => of_pass(&times.products, *pass, *quantities),
+        OperatorWork::Attention(pass, quantities) => of_pass(&times.attention, *pass, *quantities),
+        OperatorWork::Memory(family, pass, quantities) => match times.operators.get(*family) {
             Some(passes) => of_pass(passes, *pass, *quantities),
             None => dot(&times.memory, *quantities),
         },

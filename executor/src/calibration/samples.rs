@@ -22,20 +22,20 @@ pub(super) struct Samples {
     /// Seconds for the end of the step, by the number of parameters.
     pub(super) update: Vec<Sample<2>>,
     /// Times of whole steps, with the work of all their kernels.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<MeasuredStep>,
 }
 
 /// A whole step.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct MeasuredStep {
     pub(super) time: f64,
     pub(super) num_parameters: f64,
-    pub(super) work: Vec<Work>,
+    pub(super) work: Vec<OperatorWork>,
 }
 
 /// Work of an operator in a pass.
 #[derive(Clone, Debug)]
-pub(super) enum Work {
+pub(super) enum OperatorWork {
     Product(Pass, [f64; 5]),
     Attention(Pass, [f64; 5]),
     Memory(&'static str, Pass, [f64; 2]),
@@ -69,7 +69,7 @@ impl Samples {
                 whole += time;
                 let family = block.op(op).kind.family();
                 let of_op = kernels.iter().filter(|it| it.op == op && it.pass == pass);
-                let of_op: Vec<Work> = merged(of_op, family);
+                let of_op: Vec<OperatorWork> = merged(of_op, family);
                 if let [only] = of_op.as_slice() {
                     self.sample(only, time);
                 }
@@ -79,18 +79,18 @@ impl Samples {
         let num_parameters = program.graph.parameter_counts().total as f64;
         self.gradients.push(sample([num_parameters], gradients));
         self.update.push(sample([1.0, num_parameters], rest));
-        self.steps.push(Step { time: whole, num_parameters, work });
+        self.steps.push(MeasuredStep { time: whole, num_parameters, work });
     }
 
-    fn sample(&mut self, work: &Work, time: f64) {
+    fn sample(&mut self, work: &OperatorWork, time: f64) {
         match work {
-            Work::Product(pass, quantities) => {
+            OperatorWork::Product(pass, quantities) => {
                 self.products.entry(*pass).or_default().push(sample(*quantities, time));
             }
-            Work::Attention(pass, quantities) => {
+            OperatorWork::Attention(pass, quantities) => {
                 self.attention.entry(*pass).or_default().push(sample(*quantities, time));
             }
-            Work::Memory(family, pass, quantities) => {
+            OperatorWork::Memory(family, pass, quantities) => {
                 self.operators.entry((family, *pass)).or_default().push(sample(*quantities, time));
             }
         }
@@ -130,21 +130,24 @@ fn by_kernel<'a>(
 }
 
 /// The kernels of an operator in a pass, with all memory-bound ones merged.
-fn merged<'a>(kernels: impl Iterator<Item = &'a KernelWork>, family: &'static str) -> Vec<Work> {
+fn merged<'a>(
+    kernels: impl Iterator<Item = &'a KernelWork>,
+    family: &'static str,
+) -> Vec<OperatorWork> {
     let mut all = Vec::new();
     let mut moved: Option<(Pass, [f64; 2])> = None;
     for KernelWork { pass, kernel, read, written, .. } in kernels {
         match kernel {
             Kernel::MatMul { batch, m, n, k } => {
                 let quantities = ProductTime::quantities([*batch, *m, *n, *k]);
-                all.push(Work::Product(*pass, quantities));
+                all.push(OperatorWork::Product(*pass, quantities));
             }
             Kernel::Attention(shape) => {
                 let d = shape.head_dim.midpoint(shape.value_head_dim);
                 let sizes = [shape.batch, shape.context, shape.heads, shape.kv_heads, d];
                 let is_causal = shape.mask != AttentionMask::Full;
                 let quantities = AttentionTime::quantities(sizes, is_causal);
-                all.push(Work::Attention(*pass, quantities));
+                all.push(OperatorWork::Attention(*pass, quantities));
             }
             Kernel::Memory => {
                 let (_, quantities) = moved.get_or_insert((*pass, [0.0, 0.0]));
@@ -153,6 +156,6 @@ fn merged<'a>(kernels: impl Iterator<Item = &'a KernelWork>, family: &'static st
             }
         }
     }
-    all.extend(moved.map(|(pass, quantities)| Work::Memory(family, pass, quantities)));
+    all.extend(moved.map(|(pass, quantities)| OperatorWork::Memory(family, pass, quantities)));
     all
 }

@@ -8,7 +8,7 @@ use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
 use executor_kernels::comparison::error;
 use executor_kernels::ops::Kernels;
-use executor_runtime::case::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, source};
+use executor_runtime::case::{GPT, LLAMA, LayoutCase, MIXTRAL, NUM_STEPS, ONE, parts, source};
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Program, ProgramError};
 use executor_runtime::rank::{Rank, RunError};
@@ -22,36 +22,36 @@ use super::finding::{CheckFinding, Deadline, caught, first_line};
 const TOLERANCE: f64 = 1e-4;
 
 /// Layouts: the name, the model that is trained, and the layout.
-pub const LAYOUTS: &[(&str, &str, Case)] = &[
+pub const LAYOUTS: &[(&str, &str, LayoutCase)] = &[
     ("one rank", LLAMA, ONE),
-    ("one rank, layers computed again", GPT, Case { recompute: Recompute::Full, ..ONE }),
-    ("tp2, sequence parallel", LLAMA, Case { tensor: 2, sequence: true, ..ONE }),
-    ("pp2, 1f1b", GPT, Case { pipeline: 2, ..ONE }),
+    ("one rank, layers computed again", GPT, LayoutCase { recompute: Recompute::Full, ..ONE }),
+    ("tp2, sequence parallel", LLAMA, LayoutCase { tensor: 2, sequence: true, ..ONE }),
+    ("pp2, 1f1b", GPT, LayoutCase { pipeline: 2, ..ONE }),
     (
         "pp2-vpp2, zero bubble in a V",
         LLAMA,
-        Case { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
+        LayoutCase { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
     ),
-    ("dp2", LLAMA, Case { data: 2, ..ONE }),
-    ("dp2, ZeRO-1", LLAMA, Case { data: 2, zero: ZeroStage::OptimizerState, ..ONE }),
-    ("dp2, ZeRO-2", LLAMA, Case { data: 2, zero: ZeroStage::Gradients, ..ONE }),
-    ("dp2, ZeRO-3", LLAMA, Case { data: 2, zero: ZeroStage::Parameters, ..ONE }),
-    ("cp2, a ring", LLAMA, Case { context: 2, micro_batch_size: 2, ..ONE }),
+    ("dp2", LLAMA, LayoutCase { data: 2, ..ONE }),
+    ("dp2, ZeRO-1", LLAMA, LayoutCase { data: 2, zero: ZeroStage::OptimizerState, ..ONE }),
+    ("dp2, ZeRO-2", LLAMA, LayoutCase { data: 2, zero: ZeroStage::Gradients, ..ONE }),
+    ("dp2, ZeRO-3", LLAMA, LayoutCase { data: 2, zero: ZeroStage::Parameters, ..ONE }),
+    ("cp2, a ring", LLAMA, LayoutCase { context: 2, micro_batch_size: 2, ..ONE }),
     (
         "cp2, exchange of heads",
         LLAMA,
-        Case {
+        LayoutCase {
             context: 2,
             context_kind: ContextParallelKind::AllToAll,
             micro_batch_size: 2,
             ..ONE
         },
     ),
-    ("ep2-dp2", MIXTRAL, Case { expert: 2, data: 2, micro_batch_size: 2, ..ONE }),
+    ("ep2-dp2", MIXTRAL, LayoutCase { expert: 2, data: 2, micro_batch_size: 2, ..ONE }),
     (
         "tp2-pp2, interleaved, vpp2",
         LLAMA,
-        Case {
+        LayoutCase {
             tensor: 2,
             pipeline: 2,
             virtual_stages: 2,
@@ -62,7 +62,7 @@ pub const LAYOUTS: &[(&str, &str, Case)] = &[
     (
         "tp2-pp2-dp2, ZeRO-1",
         LLAMA,
-        Case {
+        LayoutCase {
             tensor: 2,
             sequence: true,
             pipeline: 2,
@@ -74,7 +74,7 @@ pub const LAYOUTS: &[(&str, &str, Case)] = &[
     (
         "tp2-cp2-dp2, ZeRO-3",
         LLAMA,
-        Case { tensor: 2, context: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
+        LayoutCase { tensor: 2, context: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
     ),
 ];
 
@@ -184,14 +184,14 @@ impl Exact {
     }
 }
 
-fn program(model: &str, case: Case, compute: Element) -> Result<Arc<Program>, ProgramError> {
+fn program(model: &str, case: LayoutCase, compute: Element) -> Result<Arc<Program>, ProgramError> {
     Ok(Arc::new(Program::new(parts(model, case, compute)?)?))
 }
 
 /// The losses of [`NUM_STEPS`] steps, with all ranks as threads.
 fn losses<B: Kernels>(
     model: &str,
-    case: Case,
+    case: LayoutCase,
     compute: Element,
     devices: &[B::Device],
 ) -> Result<Vec<f64>, TrainingError> {

@@ -22,7 +22,7 @@ use super::collectives::{Timing, check_ranks, sizes};
 use super::measuring::CalibrateArgs;
 use super::start;
 use super::words;
-use super::work::Work;
+use super::work::RankJob;
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
     sizes(&args.timing)?;
@@ -72,7 +72,7 @@ impl CalibrationResult {
     }
 }
 
-impl Work for Job<'_> {
+impl RankJob for Job<'_> {
     fn run<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,

@@ -22,7 +22,7 @@ use super::cluster::{self, Topology, microseconds};
 use super::measuring::{CollectivesArgs, RanksArgs, ReportFormat, TimingArgs};
 use super::start;
 use super::words;
-use super::work::Work;
+use super::work::RankJob;
 
 /// Maximum number of ranks for which contents are shown: more do not fit on a line.
 const MOST_RANKS_SHOWN: u32 = 8;
@@ -118,7 +118,7 @@ struct Job<'a> {
     base: Option<Cluster>,
 }
 
-impl Work for Job<'_> {
+impl RankJob for Job<'_> {
     fn run<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,
@@ -131,7 +131,7 @@ impl Work for Job<'_> {
         let topology = Topology::new(num_ranks, per_node)?;
         let operations =
             if args.names.is_empty() { Operation::ALL.to_vec() } else { args.names.clone() };
-        let report = Report { args, num_ranks, is_first: communicator.rank() == 0 };
+        let report = CollectivesOutput { args, num_ranks, is_first: communicator.rank() == 0 };
         report.start()?;
         let mut drawings = Vec::new();
         if num_ranks <= MOST_RANKS_SHOWN {
@@ -193,13 +193,13 @@ struct Measured {
 }
 
 /// Output of rank 0; other ranks print nothing.
-struct Report<'a> {
+struct CollectivesOutput<'a> {
     args: &'a CollectivesArgs,
     num_ranks: u32,
     is_first: bool,
 }
 
-impl Report<'_> {
+impl CollectivesOutput<'_> {
     fn is_table(&self) -> bool {
         self.is_first && self.args.format == ReportFormat::Table
     }

@@ -16,7 +16,7 @@ use executor_kernels::failure::DeviceFailure;
 
 use super::args::CommunicatorKind;
 use super::measuring::RanksArgs;
-use super::work::{OnDevices, Work, check_started, reported_once, run_threads};
+use super::work::{OnDevices, RankJob, check_started, reported_once, run_threads};
 
 /// Time that ranks wait for each other at the start: those of a large job start minutes apart.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_mins(5);
@@ -59,7 +59,7 @@ fn find_devices() -> anyhow::Result<Vec<CudaDevice>> {
 }
 
 /// Runs work on all ranks as threads, or on the one rank of this process.
-pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
+pub(super) fn run(work: &impl RankJob, args: &RanksArgs) -> anyhow::Result<()> {
     if args.communicator == CommunicatorKind::Nccl {
         return run_nccl(work, args);
     }
@@ -84,7 +84,7 @@ pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
 
 /// Runs the work of this process's rank. Ranks meet before anything else, so that all are told at once if one of them
 /// cannot begin.
-fn run_nccl(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
+fn run_nccl(work: &impl RankJob, args: &RanksArgs) -> anyhow::Result<()> {
     let launch = match Launch::from_variables(|name| std::env::var(name).ok()) {
         Ok(launch) => launch,
         // No other rank waits: missing GPUs are reported before missing launcher variables.

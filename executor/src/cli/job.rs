@@ -29,7 +29,7 @@ use super::choices::Backend;
 use super::measuring::RanksArgs;
 use super::settings::{leaves_out_gradient_norm, settings};
 use super::show::Show;
-use super::work::Work;
+use super::work::RankJob;
 use super::{files, limits, words};
 
 /// A run on any ranks. If this process has all of them, the job is prepared before they start.
@@ -38,7 +38,7 @@ pub(super) struct Run<'a> {
     pub(super) job: Option<Job<'a>>,
 }
 
-impl Work for Run<'_> {
+impl RankJob for Run<'_> {
     fn run<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,

@@ -6,10 +6,10 @@ use burn_flex::{Flex, FlexDevice};
 use executor_communicators::{Communicator, mpi};
 
 use super::measuring::RanksArgs;
-use super::work::{Work, check_started, reported_once};
+use super::work::{RankJob, check_started, reported_once};
 
 /// Runs this process's part of the work.
-pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
+pub(super) fn run(work: &impl RankJob, args: &RanksArgs) -> anyhow::Result<()> {
     let mut own = 0;
     let device = |rank| {
         own = rank;

@@ -7,7 +7,7 @@ use executor_kernels::wgpu;
 
 use super::args::{Backend, CommunicatorKind};
 use super::measuring::RanksArgs;
-use super::work::{OnDevices, Work, run_threads};
+use super::work::{OnDevices, RankJob, run_threads};
 
 /// Refuses backends and communicators that this build lacks, and combinations that do not exist.
 pub(super) fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<()> {
@@ -39,7 +39,7 @@ pub(super) fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow:
 }
 
 /// Runs the work on all ranks as threads, or on the one rank of this process.
-pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
+pub(super) fn run(work: &impl RankJob, args: &RanksArgs) -> anyhow::Result<()> {
     check(args.backend, args.communicator)?;
     match args.backend {
         Backend::Cpu if args.communicator == CommunicatorKind::Local => {

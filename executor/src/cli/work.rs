@@ -15,7 +15,7 @@ use super::args::Backend;
 use super::measuring::RanksArgs;
 
 /// Work of each rank.
-pub(super) trait Work: Sync {
+pub(super) trait RankJob: Sync {
     /// Runs the work on one rank.
     fn run<B: Kernels>(
         &self,
@@ -43,7 +43,7 @@ pub(super) trait OnDevices {
 
 /// Runs all ranks as threads; rank `r` is on device `r` modulo the number of devices.
 pub(super) fn run_threads<B: Kernels>(
-    work: &impl Work,
+    work: &impl RankJob,
     args: &RanksArgs,
     devices: &[B::Device],
 ) -> anyhow::Result<()> {

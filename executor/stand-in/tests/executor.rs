@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use stand_in::members::{Ending, Member, mismatches};
+use stand_in::members::{Member, MemberState, mismatches};
 
 /// Longer than any step of a small plan that is not computed.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -325,7 +325,7 @@ fn ranks_as_processes_call_nccl_alike() {
         let members: Vec<Member> = members.collect();
         assert!(!members.is_empty());
         assert_eq!(mismatches(&members), []);
-        let is_open = |member: &&Member| member.ending == Ending::Open;
+        let is_open = |member: &&Member| member.ending == MemberState::Open;
         assert_eq!(members.iter().find(is_open), None);
         compare(&setting, &format!("{plan} over NCCL"), &outputs[0], plan, precision);
     }

@@ -22,7 +22,7 @@ pub struct SyntheticSamples {
 
 /// Use of a value in a sample. Each use has its own random numbers.
 #[derive(Clone, Copy)]
-enum Part {
+enum ValueUse {
     Input,
     Target,
     Class,
@@ -31,24 +31,24 @@ enum Part {
 impl SyntheticSamples {
     /// The first `len` input values of a sample.
     pub fn input(&self, index: u64, len: usize) -> Vec<f64> {
-        self.values(Part::Input, index, len)
+        self.values(ValueUse::Input, index, len)
     }
 
     /// The first `len` target values of a sample.
     pub fn target(&self, index: u64, len: usize) -> Vec<f64> {
-        self.values(Part::Target, index, len)
+        self.values(ValueUse::Target, index, len)
     }
 
     /// The target class of a sample, below `num_classes`, which must not be zero; classes are equally likely.
     pub fn class(&self, index: u64, num_classes: u32) -> u32 {
         assert!(num_classes > 0, "a sample has a class");
-        let number = hash([self.seed, Part::Class as u64, index]);
+        let number = hash([self.seed, ValueUse::Class as u64, index]);
         // The high half of the product: as uniform as the 64 bits are, without a division.
         ((u128::from(number) * u128::from(num_classes)) >> u64::BITS) as u32
     }
 
-    fn values(&self, part: Part, index: u64, len: usize) -> Vec<f64> {
-        let sample = hash([self.seed, part as u64, index]);
+    fn values(&self, value_use: ValueUse, index: u64, len: usize) -> Vec<f64> {
+        let sample = hash([self.seed, value_use as u64, index]);
         let uniform = |number| from_0_to_1(hash([sample, number]));
         match self.distribution {
             SampleDistribution::Uniform => (0..len as u64).map(uniform).collect(),

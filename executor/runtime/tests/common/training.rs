@@ -12,13 +12,13 @@ use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Parts, Program};
 use executor_runtime::rank::{Rank, RunError, StepResult};
 
-pub(crate) use executor_runtime::case::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE};
+pub(crate) use executor_runtime::case::{GPT, LLAMA, LayoutCase, MIXTRAL, NUM_STEPS, ONE};
 
-pub(crate) fn program(model: &str, case: Case, compute: Element) -> Program {
+pub(crate) fn program(model: &str, case: LayoutCase, compute: Element) -> Program {
     Program::new(parts(model, case, compute)).unwrap()
 }
 
-pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
+pub(crate) fn parts(model: &str, case: LayoutCase, compute: Element) -> Parts {
     case::parts(model, case, compute).unwrap()
 }
 

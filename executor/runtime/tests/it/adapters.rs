@@ -21,27 +21,34 @@ use ir::schedule::ScheduleKind;
 
 use super::experts::MIXTRAL_OF_MANY_HEADS;
 use super::parity::{check_against, train};
-use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank};
+use super::training::{GPT, LLAMA, LayoutCase, MIXTRAL, NUM_STEPS, ONE, parts, program, rank};
 
-const ALL: Case = Case { adapters: Some((4, "all-linear", WeightFormat::Plain)), ..ONE };
+const ALL: LayoutCase =
+    LayoutCase { adapters: Some((4, "all-linear", WeightFormat::Plain)), ..ONE };
 
-fn with_format(format: WeightFormat) -> Case {
-    Case { adapters: Some((4, "all-linear", format)), ..ONE }
+fn with_format(format: WeightFormat) -> LayoutCase {
+    LayoutCase { adapters: Some((4, "all-linear", format)), ..ONE }
 }
 
-fn check_layouts(model: &str, one: Case) {
+fn check_layouts(model: &str, one: LayoutCase) {
     use ScheduleKind as K;
     let (zero1, zero2, zero3) =
         (ZeroStage::OptimizerState, ZeroStage::Gradients, ZeroStage::Parameters);
     let cases = [
-        Case { tensor: 2, ..one },
-        Case { tensor: 2, sequence: true, data: 2, zero: zero3, ..one },
-        Case { data: 4, zero: zero3, shard: 2, ..one },
-        Case { data: 2, zero: zero1, recompute: Recompute::Full, ..one },
-        Case { context: 2, tensor: 2, sequence: true, recompute: Recompute::Selective, ..one },
-        Case { pipeline: 2, data: 2, zero: zero2, schedule: K::ZbH1, ..one },
-        Case { pipeline: 4, virtual_stages: 2, schedule: K::Zbv, ..one },
-        Case { pipeline: 2, tensor: 2, data: 2, schedule: K::DualPipe, ..one },
+        LayoutCase { tensor: 2, ..one },
+        LayoutCase { tensor: 2, sequence: true, data: 2, zero: zero3, ..one },
+        LayoutCase { data: 4, zero: zero3, shard: 2, ..one },
+        LayoutCase { data: 2, zero: zero1, recompute: Recompute::Full, ..one },
+        LayoutCase {
+            context: 2,
+            tensor: 2,
+            sequence: true,
+            recompute: Recompute::Selective,
+            ..one
+        },
+        LayoutCase { pipeline: 2, data: 2, zero: zero2, schedule: K::ZbH1, ..one },
+        LayoutCase { pipeline: 4, virtual_stages: 2, schedule: K::Zbv, ..one },
+        LayoutCase { pipeline: 2, tensor: 2, data: 2, schedule: K::DualPipe, ..one },
     ];
     check_against(model, one, &cases);
 }
@@ -71,15 +78,15 @@ fn adapters_of_experts_train_alike_under_any_layout() {
     for format in [WeightFormat::Plain, WeightFormat::Int8] {
         let one = with_format(format);
         let (zero2, zero3) = (ZeroStage::Gradients, ZeroStage::Parameters);
-        let folded = Case { sequence: true, ..one };
+        let folded = LayoutCase { sequence: true, ..one };
         let cases = [
-            Case { expert: 2, data: 2, ..one },
-            Case { tensor: 2, ..one },
-            Case { tensor: 2, sequence: true, expert: 2, data: 2, ..one },
-            Case { expert: 4, data: 4, zero: zero3, ..one },
-            Case { tensor: 2, expert_tensor: 1, expert: 4, data: 2, ..folded },
-            Case { tensor: 4, expert_tensor: 2, expert: 4, data: 2, zero: zero2, ..folded },
-            Case { tensor: 4, expert_tensor: 2, expert: 1, context: 2, ..folded },
+            LayoutCase { expert: 2, data: 2, ..one },
+            LayoutCase { tensor: 2, ..one },
+            LayoutCase { tensor: 2, sequence: true, expert: 2, data: 2, ..one },
+            LayoutCase { expert: 4, data: 4, zero: zero3, ..one },
+            LayoutCase { tensor: 2, expert_tensor: 1, expert: 4, data: 2, ..folded },
+            LayoutCase { tensor: 4, expert_tensor: 2, expert: 4, data: 2, zero: zero2, ..folded },
+            LayoutCase { tensor: 4, expert_tensor: 2, expert: 1, context: 2, ..folded },
         ];
         check_against(MIXTRAL_OF_MANY_HEADS, one, &cases);
     }
@@ -87,7 +94,7 @@ fn adapters_of_experts_train_alike_under_any_layout() {
 
 #[test]
 fn only_adapters_are_trained_and_all_of_those_that_were_asked_for() {
-    let case = Case { adapters: Some((2, "q_proj", WeightFormat::Plain)), ..ONE };
+    let case = LayoutCase { adapters: Some((2, "q_proj", WeightFormat::Plain)), ..ONE };
     let outcome = train(program(LLAMA, case, Element::F64));
     let names: Vec<String> = outcome.weights.keys().map(ToString::to_string).collect();
     let expected = (1..7).flat_map(|block| {
@@ -102,7 +109,7 @@ fn only_adapters_are_trained_and_all_of_those_that_were_asked_for() {
 /// Without gradients and optimizer state of the model, and with its weights in few bits, less is held.
 #[test]
 fn frozen_and_quantised_weights_take_less_memory() {
-    let peak = |case: Case| {
+    let peak = |case: LayoutCase| {
         let program = Arc::new(program(LLAMA, case, Element::F32));
         let run = |communicator: Arc<dyn Communicator<Flex>>| {
             let mut rank = rank(&program, communicator)?;
@@ -143,7 +150,7 @@ fn a_merged_model_is_the_base_with_its_adapters() {
         (MIXTRAL, WeightFormat::Nf4),
         (LLAMA, WeightFormat::Int8),
     ] {
-        let still = |case: Case| {
+        let still = |case: LayoutCase| {
             let mut parts = parts(model, case, Element::F64);
             parts.settings.schedule = LearningRate::constant(0.0);
             Program::new(parts).unwrap()

@@ -7,26 +7,33 @@ use ir::schedule::ScheduleKind;
 
 use super::parity::check;
 use super::traffic::sent_for_attention;
-use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program};
+use super::training::{GPT, LLAMA, LayoutCase, MIXTRAL, ONE, program};
 
 /// Heads exchanged for positions, which need not divide as a ring's do.
 #[test]
 fn context_parallel_by_heads() {
-    let by_heads = Case { context: 2, context_kind: ContextParallelKind::AllToAll, ..ONE };
-    let again = |policy: &str, case: Case| Case { recompute: policy.parse().unwrap(), ..case };
+    let by_heads = LayoutCase { context: 2, context_kind: ContextParallelKind::AllToAll, ..ONE };
+    let again =
+        |policy: &str, case: LayoutCase| LayoutCase { recompute: policy.parse().unwrap(), ..case };
     let cases = [
         by_heads,
-        Case { data: 2, zero: ZeroStage::Gradients, ..by_heads },
-        Case { pipeline: 2, schedule: ScheduleKind::ZbH1, ..by_heads },
-        Case { pipeline: 2, schedule: ScheduleKind::DualPipe, ..by_heads },
+        LayoutCase { data: 2, zero: ZeroStage::Gradients, ..by_heads },
+        LayoutCase { pipeline: 2, schedule: ScheduleKind::ZbH1, ..by_heads },
+        LayoutCase { pipeline: 2, schedule: ScheduleKind::DualPipe, ..by_heads },
         again("full", by_heads),
         again("attention", by_heads),
-        again("attention+norms", Case { pipeline: 2, schedule: ScheduleKind::ZbH1, ..by_heads }),
+        again(
+            "attention+norms",
+            LayoutCase { pipeline: 2, schedule: ScheduleKind::ZbH1, ..by_heads },
+        ),
     ];
     check(LLAMA, &cases);
-    check(MIXTRAL, &[by_heads, Case { expert: 2, ..by_heads }]);
-    let tensor = Case { tensor: 2, sequence: true, ..by_heads };
-    check(GPT, &[tensor, Case { sequence: false, ..tensor }, Case { context: 4, ..by_heads }]);
+    check(MIXTRAL, &[by_heads, LayoutCase { expert: 2, ..by_heads }]);
+    let tensor = LayoutCase { tensor: 2, sequence: true, ..by_heads };
+    check(
+        GPT,
+        &[tensor, LayoutCase { sequence: false, ..tensor }, LayoutCase { context: 4, ..by_heads }],
+    );
 }
 
 /// What is sent for attention in a step is what the plan's exchanges say, to the byte.
@@ -41,7 +48,7 @@ fn context_parallel_traffic_is_as_planned() {
         (4, ContextParallelKind::AllToAll, "full"),
     ] {
         let recompute = recompute.parse().unwrap();
-        let case = Case { context, context_kind, recompute, ..ONE };
+        let case = LayoutCase { context, context_kind, recompute, ..ONE };
         let (sent, planned) = sent_for_attention(program(GPT, case, Element::F64));
         assert!(
             planned > 0 && sent.iter().all(|sent| *sent == planned),

@@ -11,7 +11,7 @@ use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind as K;
 
 use super::threads::{Rank, connected};
-use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
+use super::training::{GPT, LLAMA, LayoutCase, MIXTRAL, ONE, program, rank};
 
 /// What `program` returns on each of `num_ranks` ranks, whose communicator reduces unchecked and sends its control
 /// messages on the connection that is given too.
@@ -30,7 +30,7 @@ fn with_connections<T: Send>(
 }
 
 /// How many messages all ranks together send in each of three steps.
-fn messages(model: &str, case: Case) -> Vec<u64> {
+fn messages(model: &str, case: LayoutCase) -> Vec<u64> {
     let program = Arc::new(program(model, case, Element::F64));
     let of_ranks = with_connections(program.num_ranks(), |communicator, connection| {
         let mut rank = rank(&program, communicator).unwrap();
@@ -50,16 +50,16 @@ fn only_the_first_step_needs_them() {
     let zero = ZeroStage::Parameters;
     let by_heads = ContextParallelKind::AllToAll;
     let cases = [
-        (LLAMA, Case { data: 2, ..ONE }),
-        (LLAMA, Case { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
-        (GPT, Case { context: 2, ..ONE }),
-        (GPT, Case { context: 4, context_kind: by_heads, ..ONE }),
-        (LLAMA, Case { pipeline: 4, schedule: K::OneFOneB, ..ONE }),
-        (LLAMA, Case { pipeline: 2, virtual_stages: 2, schedule: K::Interleaved, ..ONE }),
-        (LLAMA, Case { pipeline: 2, virtual_stages: 2, schedule: K::Zbv, context: 2, ..ONE }),
-        (LLAMA, Case { pipeline: 4, schedule: K::DualPipe, ..ONE }),
-        (MIXTRAL, Case { expert: 2, data: 2, ..ONE }),
-        (MIXTRAL, Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
+        (LLAMA, LayoutCase { data: 2, ..ONE }),
+        (LLAMA, LayoutCase { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
+        (GPT, LayoutCase { context: 2, ..ONE }),
+        (GPT, LayoutCase { context: 4, context_kind: by_heads, ..ONE }),
+        (LLAMA, LayoutCase { pipeline: 4, schedule: K::OneFOneB, ..ONE }),
+        (LLAMA, LayoutCase { pipeline: 2, virtual_stages: 2, schedule: K::Interleaved, ..ONE }),
+        (LLAMA, LayoutCase { pipeline: 2, virtual_stages: 2, schedule: K::Zbv, context: 2, ..ONE }),
+        (LLAMA, LayoutCase { pipeline: 4, schedule: K::DualPipe, ..ONE }),
+        (MIXTRAL, LayoutCase { expert: 2, data: 2, ..ONE }),
+        (MIXTRAL, LayoutCase { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
     ];
     for (model, case) in cases {
         let messages = messages(model, case);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::families;
 use super::parity::{Outcome, difference, train};
-use super::training::{Case, ONE, parts};
+use super::training::{LayoutCase, ONE, parts};
 
 /// Number of draws: a tenth of them by default.
 const ALL: u64 = 500;
@@ -42,7 +42,7 @@ impl Draw {
     }
 
     /// A layout of at most eight ranks.
-    fn case(&mut self) -> Case {
+    fn case(&mut self) -> LayoutCase {
         use ScheduleKind as K;
         loop {
             let pipeline = self.of(&[1, 1, 2]);
@@ -61,7 +61,7 @@ impl Draw {
             let recompute = self.of(&[Recompute::None, Recompute::Selective, Recompute::Full]);
             let zero = self.of(&ZeroStage::ALL);
             let offload = Offload { optimizer: self.below(8) == 0, ..Offload::NONE };
-            let case = Case {
+            let case = LayoutCase {
                 tensor,
                 sequence: tensor > 1 && self.below(2) == 0,
                 context: self.of(&[1, 1, 2]),
@@ -144,8 +144,8 @@ fn any_layout_of_any_family() {
         // How tokens are put together is part of what a mixture of experts computes.
         let key = (spread, case.micro_batch_size, case.dropout, case.adapters.is_some());
         let one = alone.entry(key).or_insert_with(|| {
-            let Case { micro_batch_size, adapters, dropout, .. } = case;
-            let one = Case { micro_batch_size, adapters, dropout, ..ONE };
+            let LayoutCase { micro_batch_size, adapters, dropout, .. } = case;
+            let one = LayoutCase { micro_batch_size, adapters, dropout, ..ONE };
             train(Program::new(parts(model, one, Element::F64)).unwrap())
         });
         let run = std::panic::AssertUnwindSafe(|| train(program));
@@ -192,8 +192,8 @@ fn what_some_ranks_have_nothing_of() {
     let (_, model) = models.iter().find(|(name, _)| name == "vit").unwrap();
     let run = |case| train(Program::new(parts(model, case, Element::F64)).unwrap());
     let one = run(ONE);
-    let pipeline = Case { tensor: 4, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE };
-    for case in [Case { tensor: 4, ..ONE }, pipeline] {
+    let pipeline = LayoutCase { tensor: 4, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE };
+    for case in [LayoutCase { tensor: 4, ..ONE }, pipeline] {
         let (losses, _, weights) = difference(&one, &run(case));
         assert!(losses < 1e-9 && weights < 1e-9, "{losses:.1e} {weights:.1e}: {case:?}");
     }
@@ -206,13 +206,13 @@ fn what_many_stages_share() {
     let (_, model) = models.iter().find(|(name, _)| name == "t5").unwrap();
     let one = train(Program::new(parts(model, ONE, Element::F64)).unwrap());
     for case in [
-        Case { pipeline: 2, ..ONE },
-        Case { pipeline: 4, ..ONE },
+        LayoutCase { pipeline: 2, ..ONE },
+        LayoutCase { pipeline: 4, ..ONE },
         // The head is a stage of its own.
-        Case { pipeline: 7, ..ONE },
-        Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
-        Case { pipeline: 2, tensor: 2, sequence: true, ..ONE },
-        Case { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
+        LayoutCase { pipeline: 7, ..ONE },
+        LayoutCase { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
+        LayoutCase { pipeline: 2, tensor: 2, sequence: true, ..ONE },
+        LayoutCase { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
     ] {
         let outcome = train(Program::new(parts(model, case, Element::F64)).unwrap());
         let (losses, _, weights) = difference(&one, &outcome);

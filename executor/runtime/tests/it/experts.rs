@@ -13,7 +13,7 @@ use traces::timeline::{Activity, Stream};
 
 use super::parity::check;
 use super::traffic::{graph, recorded, setting};
-use super::training::{Case, MIXTRAL, ONE, parts};
+use super::training::{LayoutCase, MIXTRAL, ONE, parts};
 
 /// Mixtral's kind, with a key head for each query head: tensor-parallel ranks may be as many.
 pub(super) const MIXTRAL_OF_MANY_HEADS: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 3,
@@ -34,18 +34,18 @@ const QWEN: &str = r#"{"model_type": "qwen3_moe", "num_hidden_layers": 2, "hidde
 #[test]
 fn whole_experts() {
     use ScheduleKind as K;
-    let folded = Case { tensor: 2, sequence: true, expert_tensor: 1, ..ONE };
+    let folded = LayoutCase { tensor: 2, sequence: true, expert_tensor: 1, ..ONE };
     let cases = [
-        Case { expert: 2, ..folded },
-        Case { expert: 1, ..folded },
-        Case { expert: 4, data: 2, ..folded },
-        Case { expert: 2, data: 2, zero: ZERO1, ..folded },
-        Case { expert: 4, data: 4, zero: ZERO3, ..folded },
-        Case { expert: 4, data: 4, zero: ZERO2, shard: 2, ..folded },
-        Case { expert: 2, data: 2, zero: ZERO3, shard: 1, ..folded },
-        Case { expert: 4, context: 2, data: 2, recompute: Recompute::Full, ..folded },
-        Case { expert: 4, data: 2, pipeline: 2, schedule: K::ZbH1, ..folded },
-        Case { expert: 4, data: 2, pipeline: 2, schedule: K::DualPipe, ..folded },
+        LayoutCase { expert: 2, ..folded },
+        LayoutCase { expert: 1, ..folded },
+        LayoutCase { expert: 4, data: 2, ..folded },
+        LayoutCase { expert: 2, data: 2, zero: ZERO1, ..folded },
+        LayoutCase { expert: 4, data: 4, zero: ZERO3, ..folded },
+        LayoutCase { expert: 4, data: 4, zero: ZERO2, shard: 2, ..folded },
+        LayoutCase { expert: 2, data: 2, zero: ZERO3, shard: 1, ..folded },
+        LayoutCase { expert: 4, context: 2, data: 2, recompute: Recompute::Full, ..folded },
+        LayoutCase { expert: 4, data: 2, pipeline: 2, schedule: K::ZbH1, ..folded },
+        LayoutCase { expert: 4, data: 2, pipeline: 2, schedule: K::DualPipe, ..folded },
     ];
     check(MIXTRAL, &cases);
 }
@@ -54,24 +54,27 @@ fn whole_experts() {
 #[test]
 fn experts_over_pairs_of_tensor_ranks() {
     use ScheduleKind as K;
-    let pairs = Case { tensor: 4, sequence: true, expert_tensor: 2, ..ONE };
+    let pairs = LayoutCase { tensor: 4, sequence: true, expert_tensor: 2, ..ONE };
     let cases = [
-        Case { expert: 4, data: 2, zero: ZERO2, ..pairs },
-        Case { expert: 2, data: 2, zero: ZERO3, shard: 1, ..pairs },
-        Case { expert: 2, data: 4, zero: ZERO1, shard: 2, ..pairs },
-        Case { expert: 4, context: 2, zero: ZERO3, recompute: Recompute::Full, ..pairs },
-        Case { expert: 2, context: 2, recompute: Recompute::Selective, ..pairs },
-        Case { expert: 2, pipeline: 2, schedule: K::ZbH1, ..pairs },
-        Case { expert: 1, pipeline: 2, virtual_stages: 2, schedule: K::Zbv, ..pairs },
-        Case { expert: 4, data: 2, pipeline: 2, zero: ZERO1, schedule: K::DualPipe, ..pairs },
-        Case { recompute: "experts".parse().unwrap(), expert: 2, ..pairs },
-        Case { recompute: "expert_activations".parse().unwrap(), expert: 2, ..pairs },
+        LayoutCase { expert: 4, data: 2, zero: ZERO2, ..pairs },
+        LayoutCase { expert: 2, data: 2, zero: ZERO3, shard: 1, ..pairs },
+        LayoutCase { expert: 2, data: 4, zero: ZERO1, shard: 2, ..pairs },
+        LayoutCase { expert: 4, context: 2, zero: ZERO3, recompute: Recompute::Full, ..pairs },
+        LayoutCase { expert: 2, context: 2, recompute: Recompute::Selective, ..pairs },
+        LayoutCase { expert: 2, pipeline: 2, schedule: K::ZbH1, ..pairs },
+        LayoutCase { expert: 1, pipeline: 2, virtual_stages: 2, schedule: K::Zbv, ..pairs },
+        LayoutCase { expert: 4, data: 2, pipeline: 2, zero: ZERO1, schedule: K::DualPipe, ..pairs },
+        LayoutCase { recompute: "experts".parse().unwrap(), expert: 2, ..pairs },
+        LayoutCase { recompute: "expert_activations".parse().unwrap(), expert: 2, ..pairs },
     ];
     check(MIXTRAL_OF_MANY_HEADS, &cases);
     // Four ranks cut all else; an expert's inner features divide by two alone.
     let narrow =
         MIXTRAL_OF_MANY_HEADS.replace(r#""intermediate_size": 24"#, r#""intermediate_size": 18"#);
-    check(&narrow, &[Case { expert: 2, ..pairs }, Case { expert: 4, data: 2, ..pairs }]);
+    check(
+        &narrow,
+        &[LayoutCase { expert: 2, ..pairs }, LayoutCase { expert: 4, data: 2, ..pairs }],
+    );
 }
 
 /// Every number of ranks that share an expert, with every number over which experts are spread.
@@ -81,15 +84,18 @@ fn experts_over_any_tensor_ranks() {
     let zero_stages = ZeroStage::ALL.into_iter().cycle();
     for (tensor, expert_tensor) in [(2, 1), (2, 2), (4, 1), (4, 2), (4, 4)] {
         for (expert, context, data) in [(1, 1, 2), (2, 1, 1), (2, 2, 1), (4, 1, 2), (4, 2, 1)] {
-            let spread = Case { tensor, sequence: true, expert_tensor, expert, ..ONE };
+            let spread = LayoutCase { tensor, sequence: true, expert_tensor, expert, ..ONE };
             let ranks = tensor * context * data;
             if ranks % (expert * expert_tensor) == 0 {
-                cases.push(Case { context, data, ..spread });
+                cases.push(LayoutCase { context, data, ..spread });
             }
         }
     }
-    let cases: Vec<Case> =
-        cases.into_iter().zip(zero_stages).map(|(case, zero)| Case { zero, ..case }).collect();
+    let cases: Vec<LayoutCase> = cases
+        .into_iter()
+        .zip(zero_stages)
+        .map(|(case, zero)| LayoutCase { zero, ..case })
+        .collect();
     check(QWEN, &cases);
 }
 
@@ -97,7 +103,7 @@ fn experts_over_any_tensor_ranks() {
 /// plan's exchanges say, to the byte: experts take different numbers of rows, but all together as many as planned.
 #[test]
 fn traffic_of_experts_is_as_planned() {
-    let layers_alone = Case { tensor: 4, sequence: true, pipeline: 3, ..ONE };
+    let layers_alone = LayoutCase { tensor: 4, sequence: true, pipeline: 3, ..ONE };
     for (expert_tensor, expert, data, recompute) in [
         (1, 4, 1, Recompute::None),
         (2, 1, 1, Recompute::None),
@@ -107,7 +113,7 @@ fn traffic_of_experts_is_as_planned() {
         (4, 1, 1, Recompute::None),
         (4, 2, 2, Recompute::Full),
     ] {
-        let case = Case { expert, expert_tensor, data, recompute, ..layers_alone };
+        let case = LayoutCase { expert, expert_tensor, data, recompute, ..layers_alone };
         let mut parts = parts(MIXTRAL_OF_MANY_HEADS, case, Element::F64);
         parts.stage_sizes = vec![1, 3, 1];
         let program = Arc::new(Program::new(parts).unwrap());

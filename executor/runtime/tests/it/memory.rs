@@ -11,7 +11,7 @@ use executor_runtime::rank::RunError;
 use ir::graph::{BlockRecompute, Recompute, ShardContext};
 
 use super::traffic::{graph, setting};
-use super::training::{Case, ONE, parts, rank};
+use super::training::{LayoutCase, ONE, parts, rank};
 
 /// Bytes of a parameter's weight, gradient and two moments in fp32.
 const STATE_BYTES: u64 = 16;
@@ -43,13 +43,13 @@ fn held(program: Program) -> (Vec<u64>, u64) {
 
 #[test]
 fn memory_of_families_is_as_planned() {
-    let whole = Case { micro_batch_size: 4, ..ONE };
-    let tensor = Case { tensor: 2, sequence: true, ..whole };
+    let whole = LayoutCase { micro_batch_size: 4, ..ONE };
+    let tensor = LayoutCase { tensor: 2, sequence: true, ..whole };
     let cases = [
         whole,
         tensor,
-        Case { recompute: Recompute::Selective, ..whole },
-        Case { recompute: Recompute::Selective, ..tensor },
+        LayoutCase { recompute: Recompute::Selective, ..whole },
+        LayoutCase { recompute: Recompute::Selective, ..tensor },
     ];
     let (mut wrong, mut compared) = (Vec::new(), 0);
     let all = super::runs_slow_tests();

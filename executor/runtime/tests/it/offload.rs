@@ -12,7 +12,7 @@ use ir::units::Bytes;
 use traces::timeline::{Activity, CopyDestination, Stream, Track};
 
 use super::parity::check;
-use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
+use super::training::{GPT, LLAMA, LayoutCase, MIXTRAL, ONE, program, rank};
 
 const OPTIMIZER: Offload = Offload { optimizer: true, ..Offload::NONE };
 const STATES: Offload =
@@ -22,8 +22,8 @@ const ACTIVATIONS: Offload =
     Offload { activations: OffloadedActivations::AllBlocks, ..Offload::NONE };
 
 /// ZeRO 3 with full recompute, where everything can be on the host.
-const SHARDED: Case =
-    Case { zero: ZeroStage::Parameters, recompute: Recompute::Full, data: 2, ..ONE };
+const SHARDED: LayoutCase =
+    LayoutCase { zero: ZeroStage::Parameters, recompute: Recompute::Full, data: 2, ..ONE };
 
 #[test]
 fn one_rank() {
@@ -31,22 +31,25 @@ fn one_rank() {
     check(
         LLAMA,
         &[
-            Case { offload: OPTIMIZER, ..ONE },
-            Case { offload: OPTIMIZER, zero: ZeroStage::Gradients, ..ONE },
-            Case { offload: ACTIVATIONS, recompute: full, ..ONE },
-            Case { offload: ALL, data: 1, micro_batch_size: 2, ..SHARDED },
+            LayoutCase { offload: OPTIMIZER, ..ONE },
+            LayoutCase { offload: OPTIMIZER, zero: ZeroStage::Gradients, ..ONE },
+            LayoutCase { offload: ACTIVATIONS, recompute: full, ..ONE },
+            LayoutCase { offload: ALL, data: 1, micro_batch_size: 2, ..SHARDED },
         ],
     );
 }
 
 #[test]
 fn every_stage_of_zero() {
-    let cases = ZeroStage::ALL.map(|zero| Case { offload: OPTIMIZER, data: 2, zero, ..ONE });
+    let cases = ZeroStage::ALL.map(|zero| LayoutCase { offload: OPTIMIZER, data: 2, zero, ..ONE });
     check(LLAMA, &cases);
-    let hybrid = Case { data: 4, shard: 2, offload: OPTIMIZER, ..ONE };
+    let hybrid = LayoutCase { data: 4, shard: 2, offload: OPTIMIZER, ..ONE };
     check(
         GPT,
-        &ZeroStage::ALL[1..].iter().map(|zero| Case { zero: *zero, ..hybrid }).collect::<Vec<_>>(),
+        &ZeroStage::ALL[1..]
+            .iter()
+            .map(|zero| LayoutCase { zero: *zero, ..hybrid })
+            .collect::<Vec<_>>(),
     );
 }
 
@@ -55,11 +58,11 @@ fn parameters_and_activations() {
     check(
         GPT,
         &[
-            Case { offload: STATES, ..SHARDED },
-            Case { offload: ALL, ..SHARDED },
-            Case { offload: ALL, tensor: 2, sequence: true, ..SHARDED },
-            Case { offload: ALL, pipeline: 2, ..SHARDED },
-            Case { offload: ALL, context: 2, data: 1, ..SHARDED },
+            LayoutCase { offload: STATES, ..SHARDED },
+            LayoutCase { offload: ALL, ..SHARDED },
+            LayoutCase { offload: ALL, tensor: 2, sequence: true, ..SHARDED },
+            LayoutCase { offload: ALL, pipeline: 2, ..SHARDED },
+            LayoutCase { offload: ALL, context: 2, data: 1, ..SHARDED },
         ],
     );
 }
@@ -71,22 +74,22 @@ fn pipelines_with_tied_tables() {
     check(
         GPT,
         &[
-            Case { offload: OPTIMIZER, pipeline: 2, ..ONE },
-            Case {
+            LayoutCase { offload: OPTIMIZER, pipeline: 2, ..ONE },
+            LayoutCase {
                 offload: OPTIMIZER,
                 pipeline: 2,
                 data: 2,
                 zero: ZeroStage::OptimizerState,
                 ..ONE
             },
-            Case {
+            LayoutCase {
                 offload: OPTIMIZER,
                 pipeline: 2,
                 virtual_stages: 2,
                 schedule: interleaved,
                 ..ONE
             },
-            Case {
+            LayoutCase {
                 offload: Offload { activations: OffloadedActivations::AllBlocks, ..OPTIMIZER },
                 recompute: Recompute::Full,
                 pipeline: 2,
@@ -102,9 +105,9 @@ fn experts() {
     check(
         MIXTRAL,
         &[
-            Case { offload: ALL, expert: 2, ..SHARDED },
-            Case { offload: OPTIMIZER, expert: 2, data: 2, tensor: 2, sequence: true, ..ONE },
-            Case {
+            LayoutCase { offload: ALL, expert: 2, ..SHARDED },
+            LayoutCase { offload: OPTIMIZER, expert: 2, data: 2, tensor: 2, sequence: true, ..ONE },
+            LayoutCase {
                 offload: ACTIVATIONS,
                 recompute: Recompute::Full,
                 context: 2,
@@ -116,7 +119,7 @@ fn experts() {
 }
 
 /// What a rank held at its peak on the device and on its host, and its last step.
-fn ran(case: Case, element: Element) -> (Bytes, Bytes, Track) {
+fn ran(case: LayoutCase, element: Element) -> (Bytes, Bytes, Track) {
     let program = Arc::new(program(LLAMA, case, element));
     let outcomes = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
         let mut rank = rank(&program, communicator)?;
@@ -144,7 +147,7 @@ fn the_optimizers_state_leaves_the_device() {
     let (mixed, master) = (Element::BF16, 4 + 4 + 4);
     let num_parameters = program(LLAMA, ONE, mixed).num_trained_parameters();
     let (whole, nothing, _) = ran(ONE, mixed);
-    let (rest, on_host, track) = ran(Case { offload: OPTIMIZER, ..ONE }, mixed);
+    let (rest, on_host, track) = ran(LayoutCase { offload: OPTIMIZER, ..ONE }, mixed);
     assert_eq!(nothing, Bytes::ZERO);
     assert_eq!(on_host, Bytes::new(num_parameters * (master + 4)), "states and fp32 gradients");
     // What is reduced of one rank leaves the device as well.
@@ -157,7 +160,7 @@ fn the_optimizers_state_leaves_the_device() {
 fn parameters_come_for_each_use() {
     let mixed = Element::BF16;
     let num_parameters = program(LLAMA, ONE, mixed).num_trained_parameters();
-    let case = Case { offload: STATES, micro_batch_size: 2, ..SHARDED };
+    let case = LayoutCase { offload: STATES, micro_batch_size: 2, ..SHARDED };
     let (_, _, track) = ran(case, mixed);
     // Two micro-batches, forward and backward, and half of the parameters a rank; units are padded to halves.
     let least = Bytes::new(2 * 2 * num_parameters);

@@ -16,7 +16,9 @@ use ir::schedule::{ScheduleKind, generate, read_csv, write_csv};
 use traces::timeline::Stream;
 
 use super::experts::MIXTRAL_OF_MANY_HEADS;
-use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
+use super::training::{
+    GPT, LLAMA, LayoutCase, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps,
+};
 
 /// Result of training: the loss of each step, and every trained parameter at the end.
 #[derive(Debug)]
@@ -107,11 +109,11 @@ pub(super) fn difference(a: &Outcome, b: &Outcome) -> (f64, f64, f64) {
     (most(&a.losses, &b.losses), most(&a.norms, &b.norms), weights.fold(0.0, f64::max))
 }
 
-pub(crate) fn check(model: &str, cases: &[Case]) {
+pub(crate) fn check(model: &str, cases: &[LayoutCase]) {
     check_against(model, ONE, cases);
 }
 
-pub(crate) fn check_against(model: &str, one: Case, cases: &[Case]) {
+pub(crate) fn check_against(model: &str, one: LayoutCase, cases: &[LayoutCase]) {
     let one = train(program(model, one, Element::F64));
     assert!(
         one.losses[NUM_STEPS - 1] < one.losses[0],
@@ -139,15 +141,15 @@ fn collectives_of_a_library() {
     let zero = ZeroStage::Parameters;
     let (zbv, interleaved) = (ScheduleKind::Zbv, ScheduleKind::Interleaved);
     let cases = [
-        (LLAMA, Case { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
-        (GPT, Case { context: 2, pipeline: 2, schedule: zbv, virtual_stages: 2, ..ONE }),
-        (GPT, Case { context: 4, context_kind: ContextParallelKind::AllToAll, ..ONE }),
-        (LLAMA, Case { pipeline: 2, schedule: interleaved, virtual_stages: 2, ..ONE }),
-        (LLAMA, Case { pipeline: 4, schedule: ScheduleKind::DualPipe, ..ONE }),
-        (MIXTRAL, Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
+        (LLAMA, LayoutCase { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
+        (GPT, LayoutCase { context: 2, pipeline: 2, schedule: zbv, virtual_stages: 2, ..ONE }),
+        (GPT, LayoutCase { context: 4, context_kind: ContextParallelKind::AllToAll, ..ONE }),
+        (LLAMA, LayoutCase { pipeline: 2, schedule: interleaved, virtual_stages: 2, ..ONE }),
+        (LLAMA, LayoutCase { pipeline: 4, schedule: ScheduleKind::DualPipe, ..ONE }),
+        (MIXTRAL, LayoutCase { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
         (
             MIXTRAL_OF_MANY_HEADS,
-            Case { expert: 2, tensor: 4, expert_tensor: 2, sequence: true, ..ONE },
+            LayoutCase { expert: 2, tensor: 4, expert_tensor: 2, sequence: true, ..ONE },
         ),
     ];
     for (model, case) in cases {
@@ -166,7 +168,7 @@ fn collectives_of_a_library() {
 
 #[test]
 fn micro_batches_of_any_size() {
-    let sizes = [2, 4, 8].map(|micro_batch_size| Case { micro_batch_size, ..ONE });
+    let sizes = [2, 4, 8].map(|micro_batch_size| LayoutCase { micro_batch_size, ..ONE });
     check(LLAMA, &sizes);
 }
 
@@ -174,9 +176,9 @@ fn micro_batches_of_any_size() {
 fn data_parallel() {
     let mut cases = Vec::new();
     for zero in ZeroStage::ALL {
-        cases.push(Case { data: 2, zero, ..ONE });
-        cases.push(Case { data: 4, zero, micro_batch_size: 2, ..ONE });
-        cases.push(Case { data: 4, zero, shard: 2, ..ONE });
+        cases.push(LayoutCase { data: 2, zero, ..ONE });
+        cases.push(LayoutCase { data: 4, zero, micro_batch_size: 2, ..ONE });
+        cases.push(LayoutCase { data: 4, zero, shard: 2, ..ONE });
     }
     check(LLAMA, &cases);
     check(GPT, &cases);
@@ -186,10 +188,10 @@ fn data_parallel() {
 fn replicas_with_shares_of_the_batch_of_their_own() {
     let (zero, interleaved) = (ZeroStage::OptimizerState, ScheduleKind::Interleaved);
     let cases = [
-        Case { data: 2, groups: &[[1, 5], [1, 3]], ..ONE },
-        Case { data: 3, groups: &[[1, 2], [2, 1]], micro_batch_size: 2, zero, ..ONE },
-        Case { pipeline: 2, data: 3, groups: &[[2, 1], [1, 6]], tensor: 2, ..ONE },
-        Case {
+        LayoutCase { data: 2, groups: &[[1, 5], [1, 3]], ..ONE },
+        LayoutCase { data: 3, groups: &[[1, 2], [2, 1]], micro_batch_size: 2, zero, ..ONE },
+        LayoutCase { pipeline: 2, data: 3, groups: &[[2, 1], [1, 6]], tensor: 2, ..ONE },
+        LayoutCase {
             pipeline: 2,
             virtual_stages: 2,
             schedule: interleaved,
@@ -200,13 +202,14 @@ fn replicas_with_shares_of_the_batch_of_their_own() {
         },
     ];
     check(LLAMA, &cases);
-    let experts = Case { expert: 2, data: 4, groups: &[[2, 1], [2, 3]], ..ONE };
+    let experts = LayoutCase { expert: 2, data: 4, groups: &[[2, 1], [2, 3]], ..ONE };
     check(MIXTRAL, &[experts]);
 }
 
 #[test]
 fn recompute() {
-    let cases = [Recompute::Selective, Recompute::Full].map(|recompute| Case { recompute, ..ONE });
+    let cases =
+        [Recompute::Selective, Recompute::Full].map(|recompute| LayoutCase { recompute, ..ONE });
     for model in [LLAMA, GPT, MIXTRAL] {
         check(model, &cases);
     }
@@ -215,15 +218,15 @@ fn recompute() {
 #[test]
 fn tensor_parallel() {
     let cases = [
-        Case { tensor: 2, ..ONE },
-        Case { tensor: 2, sequence: true, ..ONE },
-        Case { tensor: 2, sequence: true, recompute: Recompute::Selective, ..ONE },
-        Case { tensor: 2, sequence: true, data: 2, zero: ZeroStage::Parameters, ..ONE },
+        LayoutCase { tensor: 2, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, recompute: Recompute::Selective, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, data: 2, zero: ZeroStage::Parameters, ..ONE },
     ];
     for model in [LLAMA, GPT, MIXTRAL] {
         check(model, &cases);
     }
-    check(GPT, &[Case { tensor: 4, sequence: true, ..ONE }]);
+    check(GPT, &[LayoutCase { tensor: 4, sequence: true, ..ONE }]);
 }
 
 /// Norms of queries and keys, head by head, of which each tensor-parallel rank has some.
@@ -232,8 +235,8 @@ fn norms_of_heads() {
     let model =
         LLAMA.replace(r#""architecture": "llama""#, r#""model_type": "qwen3", "head_dim": 8"#);
     let cases = [
-        Case { tensor: 2, ..ONE },
-        Case { tensor: 2, sequence: true, data: 2, zero: ZeroStage::Gradients, ..ONE },
+        LayoutCase { tensor: 2, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, data: 2, zero: ZeroStage::Gradients, ..ONE },
     ];
     check(&model, &cases);
 }
@@ -241,10 +244,10 @@ fn norms_of_heads() {
 #[test]
 fn context_parallel() {
     let cases = [
-        Case { context: 2, ..ONE },
-        Case { context: 4, ..ONE },
-        Case { context: 2, tensor: 2, sequence: true, ..ONE },
-        Case { context: 2, data: 2, zero: ZeroStage::Gradients, ..ONE },
+        LayoutCase { context: 2, ..ONE },
+        LayoutCase { context: 4, ..ONE },
+        LayoutCase { context: 2, tensor: 2, sequence: true, ..ONE },
+        LayoutCase { context: 2, data: 2, zero: ZeroStage::Gradients, ..ONE },
     ];
     for model in [LLAMA, GPT, MIXTRAL] {
         check(model, &cases);
@@ -254,12 +257,12 @@ fn context_parallel() {
 #[test]
 fn expert_parallel() {
     let cases = [
-        Case { expert: 2, data: 2, ..ONE },
-        Case { expert: 4, data: 4, ..ONE },
-        Case { expert: 2, data: 4, zero: ZeroStage::Parameters, ..ONE },
-        Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE },
-        Case { expert: 2, data: 2, tensor: 2, ..ONE },
-        Case { expert: 2, context: 2, ..ONE },
+        LayoutCase { expert: 2, data: 2, ..ONE },
+        LayoutCase { expert: 4, data: 4, ..ONE },
+        LayoutCase { expert: 2, data: 4, zero: ZeroStage::Parameters, ..ONE },
+        LayoutCase { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE },
+        LayoutCase { expert: 2, data: 2, tensor: 2, ..ONE },
+        LayoutCase { expert: 2, context: 2, ..ONE },
     ];
     check(MIXTRAL, &cases);
 }
@@ -268,14 +271,15 @@ fn expert_parallel() {
 fn pipelines() {
     use ScheduleKind as K;
     let plain = [K::Sequential, K::GPipe, K::OneFOneB, K::ZbH1, K::ZbH2];
-    let mut cases: Vec<Case> = plain.map(|schedule| Case { pipeline: 4, schedule, ..ONE }).into();
+    let mut cases: Vec<LayoutCase> =
+        plain.map(|schedule| LayoutCase { pipeline: 4, schedule, ..ONE }).into();
     for schedule in [K::Interleaved, K::LoopedBfs, K::InterleavedZb] {
-        cases.push(Case { pipeline: 2, virtual_stages: 2, schedule, ..ONE });
+        cases.push(LayoutCase { pipeline: 2, virtual_stages: 2, schedule, ..ONE });
     }
     for schedule in [K::Zbv, K::VHalf, K::VMin, K::DualPipeV] {
-        cases.push(Case { pipeline: 4, virtual_stages: 2, schedule, ..ONE });
+        cases.push(LayoutCase { pipeline: 4, virtual_stages: 2, schedule, ..ONE });
     }
-    cases.push(Case { pipeline: 4, schedule: K::DualPipe, ..ONE });
+    cases.push(LayoutCase { pipeline: 4, schedule: K::DualPipe, ..ONE });
     check(LLAMA, &cases);
     check(GPT, &cases);
 }
@@ -290,7 +294,7 @@ fn uneven_stages() {
         ([2, 1, 4, 1], ScheduleKind::Zbv, 2),
     ] {
         let pipeline = 4 / virtual_stages;
-        let case = Case { pipeline, schedule, virtual_stages, ..ONE };
+        let case = LayoutCase { pipeline, schedule, virtual_stages, ..ONE };
         let mut parts = parts(LLAMA, case, Element::F64);
         parts.stage_sizes = sizes.to_vec();
         let (losses, _, weights) = difference(&one, &train(Program::new(parts).unwrap()));
@@ -310,12 +314,12 @@ fn axes_composed() {
     let (zero1, zero2, zero3) =
         (ZeroStage::OptimizerState, ZeroStage::Gradients, ZeroStage::Parameters);
     let dense = [
-        Case { tensor: 2, pipeline: 2, data: 2, ..ONE },
-        Case { tensor: 2, sequence: true, pipeline: 2, data: 2, zero: zero1, ..ONE },
-        Case { tensor: 2, pipeline: 2, data: 2, zero: zero2, schedule: K::ZbH1, ..ONE },
-        Case { pipeline: 2, data: 4, zero: zero3, recompute: full, ..ONE },
-        Case { pipeline: 2, data: 4, zero: zero3, shard: 2, schedule: K::ZbH2, ..ONE },
-        Case {
+        LayoutCase { tensor: 2, pipeline: 2, data: 2, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, pipeline: 2, data: 2, zero: zero1, ..ONE },
+        LayoutCase { tensor: 2, pipeline: 2, data: 2, zero: zero2, schedule: K::ZbH1, ..ONE },
+        LayoutCase { pipeline: 2, data: 4, zero: zero3, recompute: full, ..ONE },
+        LayoutCase { pipeline: 2, data: 4, zero: zero3, shard: 2, schedule: K::ZbH2, ..ONE },
+        LayoutCase {
             pipeline: 2,
             data: 2,
             zero: zero3,
@@ -323,13 +327,27 @@ fn axes_composed() {
             schedule: K::Interleaved,
             ..ONE
         },
-        Case { pipeline: 2, data: 2, zero: zero2, virtual_stages: 2, schedule: K::Zbv, ..ONE },
-        Case { pipeline: 2, data: 2, schedule: K::DualPipe, ..ONE },
-        Case { pipeline: 2, tensor: 2, sequence: true, schedule: K::DualPipe, ..ONE },
-        Case { pipeline: 2, context: 2, data: 2, virtual_stages: 2, schedule: K::VHalf, ..ONE },
-        Case { context: 2, tensor: 2, data: 2, zero: zero3, recompute: selective, ..ONE },
-        Case { context: 2, pipeline: 2, micro_batch_size: 2, recompute: full, ..ONE },
-        Case {
+        LayoutCase {
+            pipeline: 2,
+            data: 2,
+            zero: zero2,
+            virtual_stages: 2,
+            schedule: K::Zbv,
+            ..ONE
+        },
+        LayoutCase { pipeline: 2, data: 2, schedule: K::DualPipe, ..ONE },
+        LayoutCase { pipeline: 2, tensor: 2, sequence: true, schedule: K::DualPipe, ..ONE },
+        LayoutCase {
+            pipeline: 2,
+            context: 2,
+            data: 2,
+            virtual_stages: 2,
+            schedule: K::VHalf,
+            ..ONE
+        },
+        LayoutCase { context: 2, tensor: 2, data: 2, zero: zero3, recompute: selective, ..ONE },
+        LayoutCase { context: 2, pipeline: 2, micro_batch_size: 2, recompute: full, ..ONE },
+        LayoutCase {
             context: 2,
             pipeline: 2,
             micro_batch_size: 2,
@@ -337,22 +355,29 @@ fn axes_composed() {
             recompute: selective,
             ..ONE
         },
-        Case { tensor: 4, sequence: false, pipeline: 2, ..ONE },
-        Case { micro_batch_size: 2, data: 2, zero: zero1, recompute: selective, ..ONE },
+        LayoutCase { tensor: 4, sequence: false, pipeline: 2, ..ONE },
+        LayoutCase { micro_batch_size: 2, data: 2, zero: zero1, recompute: selective, ..ONE },
     ];
     check(GPT, &dense);
-    let llama: Vec<Case> = dense.into_iter().filter(|case| case.tensor < 4).collect();
+    let llama: Vec<LayoutCase> = dense.into_iter().filter(|case| case.tensor < 4).collect();
     check(LLAMA, &llama);
     check(
         MIXTRAL,
         &[
-            Case { expert: 2, data: 2, pipeline: 2, ..ONE },
-            Case { expert: 2, data: 2, pipeline: 2, zero: zero3, schedule: K::ZbH1, ..ONE },
-            Case { expert: 2, data: 2, tensor: 2, sequence: true, pipeline: 2, ..ONE },
-            Case { expert: 4, data: 2, context: 2, zero: zero1, ..ONE },
-            Case { expert: 2, data: 4, zero: zero2, shard: 2, recompute: full, ..ONE },
-            Case { expert: 2, data: 2, virtual_stages: 2, pipeline: 2, schedule: K::Zbv, ..ONE },
-            Case { expert: 2, data: 2, pipeline: 2, schedule: K::DualPipe, ..ONE },
+            LayoutCase { expert: 2, data: 2, pipeline: 2, ..ONE },
+            LayoutCase { expert: 2, data: 2, pipeline: 2, zero: zero3, schedule: K::ZbH1, ..ONE },
+            LayoutCase { expert: 2, data: 2, tensor: 2, sequence: true, pipeline: 2, ..ONE },
+            LayoutCase { expert: 4, data: 2, context: 2, zero: zero1, ..ONE },
+            LayoutCase { expert: 2, data: 4, zero: zero2, shard: 2, recompute: full, ..ONE },
+            LayoutCase {
+                expert: 2,
+                data: 2,
+                virtual_stages: 2,
+                pipeline: 2,
+                schedule: K::Zbv,
+                ..ONE
+            },
+            LayoutCase { expert: 2, data: 2, pipeline: 2, schedule: K::DualPipe, ..ONE },
         ],
     );
 }
@@ -362,22 +387,22 @@ fn axes_composed() {
 #[test]
 fn experts_with_few_places() {
     for (factor, micro_batch_size) in [(1.0, 2), (0.5, 1)] {
-        let with = |case: Case| {
-            let mut parts = parts(MIXTRAL, Case { micro_batch_size, ..case }, Element::F64);
+        let with = |case: LayoutCase| {
+            let mut parts = parts(MIXTRAL, LayoutCase { micro_batch_size, ..case }, Element::F64);
             parts.settings.expert_capacity_factor = Some(factor);
             train(Program::new(parts).unwrap())
         };
         let one = with(ONE);
-        let all = train(program(MIXTRAL, Case { micro_batch_size, ..ONE }, Element::F64));
+        let all = train(program(MIXTRAL, LayoutCase { micro_batch_size, ..ONE }, Element::F64));
         assert!(difference(&one, &all).0 > 1e-3, "some tokens find no place");
         for case in [
-            Case { expert: 2, data: 2, ..ONE },
-            Case { context: 2, expert: 2, ..ONE },
-            Case { tensor: 2, sequence: true, ..ONE },
-            Case { tensor: 2, ..ONE },
-            Case { tensor: 2, sequence: true, expert_tensor: 1, expert: 2, ..ONE },
-            Case { tensor: 2, sequence: true, context: 2, recompute: Recompute::Full, ..ONE },
-            Case { pipeline: 2, data: 2, expert: 2, schedule: ScheduleKind::ZbH1, ..ONE },
+            LayoutCase { expert: 2, data: 2, ..ONE },
+            LayoutCase { context: 2, expert: 2, ..ONE },
+            LayoutCase { tensor: 2, sequence: true, ..ONE },
+            LayoutCase { tensor: 2, ..ONE },
+            LayoutCase { tensor: 2, sequence: true, expert_tensor: 1, expert: 2, ..ONE },
+            LayoutCase { tensor: 2, sequence: true, context: 2, recompute: Recompute::Full, ..ONE },
+            LayoutCase { pipeline: 2, data: 2, expert: 2, schedule: ScheduleKind::ZbH1, ..ONE },
         ] {
             let (losses, _, weights) = difference(&one, &with(case));
             assert!(
@@ -392,7 +417,7 @@ fn experts_with_few_places() {
 /// fewer bytes sent, as they are not gathered again for each micro-batch.
 #[test]
 fn parameters_are_gathered_when_the_schedule_says() {
-    let case = Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE };
+    let case = LayoutCase { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE };
     let sent = |program: &Arc<Program>| {
         let outcomes = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
             let mut rank = rank(program, communicator)?;
@@ -429,7 +454,7 @@ fn parameters_are_gathered_when_the_schedule_says() {
 fn buckets_change_nothing() {
     for zero in [ZeroStage::None, ZeroStage::Gradients] {
         let with = |bucket_bytes| {
-            train(program(LLAMA, Case { data: 4, zero, bucket_bytes, ..ONE }, Element::F32))
+            train(program(LLAMA, LayoutCase { data: 4, zero, bucket_bytes, ..ONE }, Element::F32))
         };
         let (small, large) = (with(1), with(1 << 30));
         assert_eq!(difference(&small, &large), (0.0, 0.0, 0.0));
@@ -441,9 +466,9 @@ fn buckets_change_nothing() {
 fn float32() {
     let one = train(program(LLAMA, ONE, Element::F32));
     for case in [
-        Case { tensor: 2, sequence: true, pipeline: 2, ..ONE },
-        Case { data: 4, zero: ZeroStage::Parameters, ..ONE },
-        Case { context: 4, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, pipeline: 2, ..ONE },
+        LayoutCase { data: 4, zero: ZeroStage::Parameters, ..ONE },
+        LayoutCase { context: 4, ..ONE },
     ] {
         let (losses, _, _) = difference(&one, &train(program(LLAMA, case, Element::F32)));
         assert!(losses < 1e-4, "losses differ by {losses:.1e}: {case:?}");
@@ -461,21 +486,21 @@ fn other_models() {
     check(
         &toy,
         &[
-            Case { data: 2, ..ONE },
-            Case { data: 4, zero: ZeroStage::Parameters, ..ONE },
-            Case { pipeline: 2, schedule: ScheduleKind::Sequential, ..ONE },
-            Case { pipeline: 2, schedule: ScheduleKind::ZbH1, data: 2, ..ONE },
+            LayoutCase { data: 2, ..ONE },
+            LayoutCase { data: 4, zero: ZeroStage::Parameters, ..ONE },
+            LayoutCase { pipeline: 2, schedule: ScheduleKind::Sequential, ..ONE },
+            LayoutCase { pipeline: 2, schedule: ScheduleKind::ZbH1, data: 2, ..ONE },
         ],
     );
     // Batch norms take the statistics of a micro-batch, so its size is part of the model.
-    let one = Case { micro_batch_size: 2, ..ONE };
+    let one = LayoutCase { micro_batch_size: 2, ..ONE };
     let cases = [
-        Case { data: 2, ..one },
-        Case { pipeline: 2, ..one },
-        Case { pipeline: 3, schedule: ScheduleKind::ZbH2, ..one },
-        Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..one },
-        Case { pipeline: 2, recompute: Recompute::Full, ..one },
-        Case { recompute: Recompute::Selective, ..one },
+        LayoutCase { data: 2, ..one },
+        LayoutCase { pipeline: 2, ..one },
+        LayoutCase { pipeline: 3, schedule: ScheduleKind::ZbH2, ..one },
+        LayoutCase { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..one },
+        LayoutCase { pipeline: 2, recompute: Recompute::Full, ..one },
+        LayoutCase { recompute: Recompute::Selective, ..one },
     ];
     check_against(IMAGES, one, &cases);
 }
@@ -491,7 +516,7 @@ fn images_at_full_size() {
     for name in ["alexnet", "vgg-19", "resnet-50"] {
         let path = format!("{}/../../models/{name}.json", env!("CARGO_MANIFEST_DIR"));
         let model = std::fs::read_to_string(path).unwrap();
-        let losses = |case: Case| {
+        let losses = |case: LayoutCase| {
             let mut parts = parts(&model, case, Element::F32);
             parts.global_batch_size = 4;
             parts.layout.num_micro_batches = 2;
@@ -504,8 +529,8 @@ fn images_at_full_size() {
             });
             outcomes.unwrap_or_else(|failure| panic!("{failure}")).swap_remove(0)
         };
-        let one = losses(Case { micro_batch_size: 2, ..ONE });
-        let cut = losses(Case { micro_batch_size: 2, pipeline: 2, ..ONE });
+        let one = losses(LayoutCase { micro_batch_size: 2, ..ONE });
+        let cut = losses(LayoutCase { micro_batch_size: 2, pipeline: 2, ..ONE });
         // A thousand classes: the loss begins near ln 1000.
         assert!((one[0] - 6.9).abs() < 1.5, "{name}: {one:?}");
         for (one, cut) in one.iter().zip(cut) {
@@ -519,14 +544,14 @@ fn images_at_full_size() {
 fn balanced_experts() {
     let model =
         MIXTRAL.replace('{', r#"{"output_router_logits": true, "router_aux_loss_coef": 0.1, "#);
-    let one = Case { micro_batch_size: 2, ..ONE };
+    let one = LayoutCase { micro_batch_size: 2, ..ONE };
     let cases = [
-        Case { expert: 2, data: 2, ..one },
-        Case { tensor: 2, ..one },
-        Case { tensor: 2, sequence: true, expert: 2, data: 2, ..one },
-        Case { context: 2, expert: 2, ..one },
-        Case { pipeline: 2, schedule: ScheduleKind::ZbH1, recompute: Recompute::Full, ..one },
-        Case { pipeline: 2, schedule: ScheduleKind::DualPipe, ..one },
+        LayoutCase { expert: 2, data: 2, ..one },
+        LayoutCase { tensor: 2, ..one },
+        LayoutCase { tensor: 2, sequence: true, expert: 2, data: 2, ..one },
+        LayoutCase { context: 2, expert: 2, ..one },
+        LayoutCase { pipeline: 2, schedule: ScheduleKind::ZbH1, recompute: Recompute::Full, ..one },
+        LayoutCase { pipeline: 2, schedule: ScheduleKind::DualPipe, ..one },
     ];
     check_against(&model, one, &cases);
 }
@@ -569,8 +594,8 @@ fn a_lone_linear_layer() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lone-linear.json");
     let model = std::fs::read_to_string(path).unwrap().replace("1024", "24");
     let cases = [
-        Case { tensor: 2, ..ONE },
-        Case { tensor: 4, data: 2, zero: ZeroStage::Parameters, ..ONE },
+        LayoutCase { tensor: 2, ..ONE },
+        LayoutCase { tensor: 4, data: 2, zero: ZeroStage::Parameters, ..ONE },
     ];
     let one = train(program(&model, ONE, Element::F64));
     for case in cases {

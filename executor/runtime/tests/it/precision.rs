@@ -12,7 +12,7 @@ use executor_runtime::rank::{RunError, StepResult};
 use executor_runtime::settings::{LearningRate, LossScaling};
 use ir::layout::ZeroStage;
 
-use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, program, rank};
+use super::training::{GPT, LLAMA, LayoutCase, MIXTRAL, NUM_STEPS, ONE, program, rank};
 
 /// Result of training, on rank 0.
 struct Outcome {
@@ -87,9 +87,9 @@ fn layouts_agree_in_half_precision() {
     let one = train(program(LLAMA, ONE, Element::BF16)).losses();
     let zero = ZeroStage::Parameters;
     for case in [
-        Case { tensor: 2, sequence: true, pipeline: 2, ..ONE },
-        Case { data: 4, zero, ..ONE },
-        Case { context: 2, data: 2, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, pipeline: 2, ..ONE },
+        LayoutCase { data: 4, zero, ..ONE },
+        LayoutCase { context: 2, data: 2, ..ONE },
     ] {
         let losses = train(program(LLAMA, case, Element::BF16)).losses();
         let most = largest_difference(&losses, &one);
@@ -110,7 +110,7 @@ fn moments_in_half_precision_learn_as_well() {
     let learned = single[0] - single[NUM_STEPS - 1];
     let most = largest_difference(&half, &single);
     assert!(most > 0.0 && most < learned / 20.0, "off by {most:.1e} of {learned}");
-    let sharded = Case { data: 2, tensor: 2, zero: ZeroStage::OptimizerState, ..ONE };
+    let sharded = LayoutCase { data: 2, tensor: 2, zero: ZeroStage::OptimizerState, ..ONE };
     let most = largest_difference(&with(sharded, Element::BF16), &half);
     assert!(most < learned / 100.0, "layouts are {most:.1e} apart");
 }
@@ -136,7 +136,7 @@ fn small_updates_add_up() {
     assert!(single > 2e-5 && (half / single - 1.0).abs() < 0.1, "{half:e}, not {single:e}");
 }
 
-fn scaled(case: Case, scaling: LossScaling) -> Outcome {
+fn scaled(case: LayoutCase, scaling: LossScaling) -> Outcome {
     let mut program = program(LLAMA, case, Element::F16);
     program.settings.loss_scaling = Some(scaling);
     train(program)
@@ -174,9 +174,9 @@ fn steps_that_overflow_are_skipped_by_all_ranks() {
     );
 
     for case in [
-        Case { pipeline: 2, ..ONE },
-        Case { data: 2, zero: ZeroStage::Gradients, ..ONE },
-        Case { tensor: 2, sequence: true, ..ONE },
+        LayoutCase { pipeline: 2, ..ONE },
+        LayoutCase { data: 2, zero: ZeroStage::Gradients, ..ONE },
+        LayoutCase { tensor: 2, sequence: true, ..ONE },
     ] {
         let outcome = scaled(case, scaling);
         assert_eq!(outcome.skipped(), one.skipped(), "{case:?}");

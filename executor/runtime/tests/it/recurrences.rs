@@ -9,10 +9,10 @@ use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
 use super::parity::{difference, train};
-use super::training::{Case, ONE, parts};
+use super::training::{LayoutCase, ONE, parts};
 
 /// Layouts that compute what one rank computes.
-fn check(name: &str, cases: &[Case]) {
+fn check(name: &str, cases: &[LayoutCase]) {
     let models = super::drawn::models();
     let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
     let run = |case| train(Program::new(parts(model, case, Element::F64)).unwrap());
@@ -23,24 +23,24 @@ fn check(name: &str, cases: &[Case]) {
     }
 }
 
-const TENSOR: Case = Case { tensor: 2, ..ONE };
+const TENSOR: LayoutCase = LayoutCase { tensor: 2, ..ONE };
 
 /// Layouts that shard heads, groups and channels, or nothing of them.
-const OF_HEADS: [Case; 6] = [
+const OF_HEADS: [LayoutCase; 6] = [
     TENSOR,
-    Case { sequence: true, data: 2, zero: ZeroStage::Parameters, ..TENSOR },
-    Case { sequence: true, recompute: Recompute::Selective, ..TENSOR },
-    Case { recompute: Recompute::Full, ..TENSOR },
-    Case { pipeline: 2, schedule: ScheduleKind::ZbH1, ..TENSOR },
-    Case { pipeline: 2, schedule: ScheduleKind::Zbv, virtual_stages: 2, ..ONE },
+    LayoutCase { sequence: true, data: 2, zero: ZeroStage::Parameters, ..TENSOR },
+    LayoutCase { sequence: true, recompute: Recompute::Selective, ..TENSOR },
+    LayoutCase { recompute: Recompute::Full, ..TENSOR },
+    LayoutCase { pipeline: 2, schedule: ScheduleKind::ZbH1, ..TENSOR },
+    LayoutCase { pipeline: 2, schedule: ScheduleKind::Zbv, virtual_stages: 2, ..ONE },
 ];
 
 /// Layouts that exchange heads for positions, in a ring's order and in the sequence's.
-const OF_POSITIONS: [Case; 4] = [
-    Case { context: 2, ..ONE },
-    Case { context: 2, recompute: Recompute::Full, ..ONE },
-    Case { context: 2, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE },
-    Case { context: 2, context_kind: ContextParallelKind::AllToAll, ..ONE },
+const OF_POSITIONS: [LayoutCase; 4] = [
+    LayoutCase { context: 2, ..ONE },
+    LayoutCase { context: 2, recompute: Recompute::Full, ..ONE },
+    LayoutCase { context: 2, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE },
+    LayoutCase { context: 2, context_kind: ContextParallelKind::AllToAll, ..ONE },
 ];
 
 #[test]
@@ -53,7 +53,7 @@ fn mamba_2_hybrids_in_any_layout() {
 fn delta_net_hybrids_in_any_layout() {
     check("qwen3_next", &OF_HEADS);
     // With fewer heads of keys than ranks, neighbours have the same.
-    check("qwen3_next", &[Case { tensor: 4, ..ONE }]);
+    check("qwen3_next", &[LayoutCase { tensor: 4, ..ONE }]);
     check("qwen3_next", &OF_POSITIONS);
 }
 
@@ -72,8 +72,16 @@ fn positions_that_are_not_exchanged() {
             OF_POSITIONS[0],
             "`context_parallel` 2 of a convolution that no recurrence follows",
         ),
-        ("bamba", Case { context: 2, ..TENSOR }, "`context_parallel` 2 over 2 heads or groups"),
-        ("qwen3_next", Case { context: 4, ..ONE }, "`context_parallel` 4 over 2 heads or groups"),
+        (
+            "bamba",
+            LayoutCase { context: 2, ..TENSOR },
+            "`context_parallel` 2 over 2 heads or groups",
+        ),
+        (
+            "qwen3_next",
+            LayoutCase { context: 4, ..ONE },
+            "`context_parallel` 4 over 2 heads or groups",
+        ),
     ] {
         let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
         let refused = Program::new(parts(model, case, Element::F64)).map(|_| ()).unwrap_err();

@@ -14,7 +14,7 @@ use ir::schedule::ScheduleKind;
 use traces::timeline::Stream;
 
 use super::parity::{check_against, train};
-use super::training::{Case, GPT, LLAMA, NUM_STEPS, ONE, parts, program, rank};
+use super::training::{GPT, LLAMA, LayoutCase, NUM_STEPS, ONE, parts, program, rank};
 
 fn by(method: &str) -> Replication {
     Replication { method: method.parse().unwrap(), compression: None }
@@ -28,12 +28,12 @@ fn compressed(compression: &str) -> Replication {
 /// One rank updates for all, which is what each would have done.
 #[test]
 fn a_parameter_server_trains_as_one_rank_does() {
-    let server = Case { replication: by("parameter-server"), ..ONE };
+    let server = LayoutCase { replication: by("parameter-server"), ..ONE };
     let cases = [
-        Case { data: 2, ..server },
-        Case { data: 4, ..server },
-        Case { data: 2, tensor: 2, sequence: true, ..server },
-        Case { data: 2, pipeline: 2, schedule: ScheduleKind::ZbH1, ..server },
+        LayoutCase { data: 2, ..server },
+        LayoutCase { data: 4, ..server },
+        LayoutCase { data: 2, tensor: 2, sequence: true, ..server },
+        LayoutCase { data: 2, pipeline: 2, schedule: ScheduleKind::ZbH1, ..server },
     ];
     check_against(LLAMA, ONE, &cases);
     check_against(GPT, ONE, &cases);
@@ -43,11 +43,11 @@ fn a_parameter_server_trains_as_one_rank_does() {
 #[test]
 fn compression_that_leaves_nothing_out_changes_nothing() {
     for compression in ["top-k:1", "random-k:1"] {
-        let case = Case { data: 2, replication: compressed(compression), ..ONE };
+        let case = LayoutCase { data: 2, replication: compressed(compression), ..ONE };
         check_against(
             LLAMA,
             ONE,
-            &[case, Case { pipeline: 2, ..case }, Case { tensor: 2, ..case }],
+            &[case, LayoutCase { pipeline: 2, ..case }, LayoutCase { tensor: 2, ..case }],
         );
     }
 }
@@ -56,21 +56,21 @@ fn compression_that_leaves_nothing_out_changes_nothing() {
 /// from where it began.
 #[test]
 fn compressed_gradients_learn() {
-    let whole = train(program(LLAMA, Case { data: 2, ..ONE }, Element::F32)).losses;
+    let whole = train(program(LLAMA, LayoutCase { data: 2, ..ONE }, Element::F32)).losses;
     let learned = whole[0] - whole[NUM_STEPS - 1];
     for compression in ["top-k:0.1", "random-k:0.5", "int8", "int4", "sign"] {
-        let case = Case { data: 2, replication: compressed(compression), ..ONE };
+        let case = LayoutCase { data: 2, replication: compressed(compression), ..ONE };
         let losses = train(program(LLAMA, case, Element::F32)).losses;
         let share = (losses[0] - losses[NUM_STEPS - 1]) / learned;
         assert!(share > 0.5, "{compression}: {losses:?} against {whole:?}");
     }
-    let int8 = Case { data: 2, replication: compressed("int8"), ..ONE };
+    let int8 = LayoutCase { data: 2, replication: compressed("int8"), ..ONE };
     let last = train(program(LLAMA, int8, Element::F32)).losses[NUM_STEPS - 1];
     assert!((last - whole[NUM_STEPS - 1]).abs() < 0.02 * learned, "{last} {whole:?}");
 }
 
 /// Bytes that each rank sends over replicas in a step.
-fn sent(case: Case) -> Vec<u64> {
+fn sent(case: LayoutCase) -> Vec<u64> {
     let program = Arc::new(program(LLAMA, case, Element::F32));
     let run = |communicator: Arc<dyn Communicator<Flex>>| {
         let mut rank = rank(&program, Arc::clone(&communicator))?;
@@ -110,13 +110,13 @@ fn what_is_sent_is_what_was_planned() {
             let payload: u64 = sizes.iter().map(|size| compression.bytes(*size, 4)).sum();
             // An all-reduce, or what each rank sends to each other.
             let times = if compression.is_reducible() { 2 } else { n };
-            let measured: u64 = sent(Case { data, replication, ..ONE }).iter().sum();
+            let measured: u64 = sent(LayoutCase { data, replication, ..ONE }).iter().sum();
             assert_eq!(measured, times * (n - 1) * payload + norm_bytes(n), "{text} {data}");
         }
     }
     let all = 4 * sizes.iter().sum::<u64>();
     let measured = |method: &str| -> u64 {
-        sent(Case { data: 4, replication: by(method), ..ONE }).iter().sum()
+        sent(LayoutCase { data: 4, replication: by(method), ..ONE }).iter().sum()
     };
     // Three send gradients, and weights come to three.
     assert_eq!(measured("parameter-server"), 6 * all + norm_bytes(4));
@@ -129,7 +129,7 @@ fn what_is_sent_is_what_was_planned() {
 fn replicas_that_average_with_their_neighbours_agree_and_learn() {
     let mut distances = Vec::new();
     for data in [2u32, 4, 8] {
-        let case = Case { data, replication: by("ring-averaging"), ..ONE };
+        let case = LayoutCase { data, replication: by("ring-averaging"), ..ONE };
         let program = Arc::new(program(LLAMA, case, Element::F64));
         let run = |communicator: Arc<dyn Communicator<Flex>>| {
             let mut rank = rank(&program, communicator)?;
@@ -154,7 +154,7 @@ fn replicas_that_average_with_their_neighbours_agree_and_learn() {
 /// `data` replicas does all steps and the last takes `factor` times as long for them.
 fn run(staleness: u64, data: u32, factor: f64) -> (Vec<f64>, [Staleness; 2]) {
     let replication = by(&format!("asynchronous:{staleness}"));
-    let mut parts = parts(LLAMA, Case { data, replication, ..ONE }, Element::F32);
+    let mut parts = parts(LLAMA, LayoutCase { data, replication, ..ONE }, Element::F32);
     parts.settings.straggler = Some(Straggler { rank: data - 1, factor });
     let program = Arc::new(Program::new(parts).unwrap());
     let run = |communicator: Arc<dyn Communicator<Flex>>| {
@@ -185,7 +185,7 @@ fn stale_gradients_keep_their_bound() {
 /// A replica that is alone with shared weights does what it does without.
 #[test]
 fn one_asynchronous_replica_trains_as_one_rank_does() {
-    check_against(LLAMA, ONE, &[Case { replication: by("asynchronous:3"), ..ONE }]);
+    check_against(LLAMA, ONE, &[LayoutCase { replication: by("asynchronous:3"), ..ONE }]);
 }
 
 /// A replica that waits for no other is done while a slow one has done a part of its steps; where no gradient may
@@ -207,7 +207,7 @@ fn a_straggler_holds_up_only_those_that_wait_for_it() {
 #[test]
 fn scaled_losses_are_refused_where_they_would_do_harm() {
     for replication in [compressed("int8"), by("ring-averaging"), by("asynchronous:2")] {
-        let mut parts = parts(LLAMA, Case { data: 2, replication, ..ONE }, Element::F16);
+        let mut parts = parts(LLAMA, LayoutCase { data: 2, replication, ..ONE }, Element::F16);
         parts.settings.loss_scaling = Some(LossScaling::default());
         let error = Program::new(parts).unwrap_err().to_string();
         assert!(error.contains("scaling of the loss with"), "{error}");

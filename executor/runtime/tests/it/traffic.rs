@@ -17,7 +17,7 @@ use ir::model::{GraphOptions, Model};
 use ir::schedule::{ActionKind, ScheduleKind};
 use traces::timeline::{Activity, Stream, Track};
 
-use super::training::{Case, GPT, LLAMA, ONE, parts, rank};
+use super::training::{GPT, LLAMA, LayoutCase, ONE, parts, rank};
 
 /// By stage, stream and collective: bytes.
 type Traffic = BTreeMap<(u32, Stream, Collective), u64>;
@@ -91,7 +91,7 @@ pub(super) fn recorded(program: &Arc<Program>) -> Vec<Track> {
 }
 
 /// A program with a stage each for embedding, layers and head, and what its ranks do in a step.
-fn run(model: &str, case: Case) -> (Arc<Program>, Vec<usize>, Vec<Track>) {
+fn run(model: &str, case: LayoutCase) -> (Arc<Program>, Vec<usize>, Vec<Track>) {
     let mut parts = parts(model, case, Element::F32);
     let blocks: usize = parts.stage_sizes.iter().sum();
     parts.stage_sizes = vec![1, blocks - 2, 1];
@@ -101,7 +101,7 @@ fn run(model: &str, case: Case) -> (Arc<Program>, Vec<usize>, Vec<Track>) {
     (program, stage_sizes, recorded)
 }
 
-fn exchanged(model: &str, case: Case) -> (Traffic, Traffic) {
+fn exchanged(model: &str, case: LayoutCase) -> (Traffic, Traffic) {
     let (program, stage_sizes, recorded) = run(model, case);
     let mut exchanged = Traffic::new();
     for event in recorded.iter().flat_map(|track| &track.events) {
@@ -117,13 +117,13 @@ fn exchanged(model: &str, case: Case) -> (Traffic, Traffic) {
 
 #[test]
 fn traffic_of_tensor_parallelism_is_as_planned() {
-    let pipeline = Case { tensor: 2, pipeline: STAGES as u32, ..ONE };
+    let pipeline = LayoutCase { tensor: 2, pipeline: STAGES as u32, ..ONE };
     for model in [LLAMA, GPT] {
         for case in [
             pipeline,
-            Case { sequence: true, ..pipeline },
-            Case { sequence: true, recompute: Recompute::Full, ..pipeline },
-            Case { micro_batch_size: 2, data: 2, ..pipeline },
+            LayoutCase { sequence: true, ..pipeline },
+            LayoutCase { sequence: true, recompute: Recompute::Full, ..pipeline },
+            LayoutCase { micro_batch_size: 2, data: 2, ..pipeline },
         ] {
             let (exchanged, planned) = exchanged(model, case);
             assert_eq!(exchanged, planned, "{case:?}");
@@ -135,14 +135,18 @@ fn traffic_of_tensor_parallelism_is_as_planned() {
 /// numbers of rows, but all together as many as planned. In one layout each, in all with `RUN_SLOW_TESTS=1`.
 #[test]
 fn traffic_of_families_is_as_planned() {
-    let pipeline = Case { tensor: 2, sequence: true, pipeline: STAGES as u32, ..ONE };
-    let ring = Case { context: 2, ..ONE };
+    let pipeline = LayoutCase { tensor: 2, sequence: true, pipeline: STAGES as u32, ..ONE };
+    let ring = LayoutCase { context: 2, ..ONE };
     let cases = [
         pipeline,
-        Case { sequence: false, ..pipeline },
-        Case { tensor: 4, expert: 2, expert_tensor: 2, ..pipeline },
+        LayoutCase { sequence: false, ..pipeline },
+        LayoutCase { tensor: 4, expert: 2, expert_tensor: 2, ..pipeline },
         ring,
-        Case { context_kind: ContextParallelKind::AllToAll, recompute: Recompute::Full, ..ring },
+        LayoutCase {
+            context_kind: ContextParallelKind::AllToAll,
+            recompute: Recompute::Full,
+            ..ring
+        },
     ];
     let (mut wrong, mut compared) = (Vec::new(), [0; 5]);
     let all = super::runs_slow_tests();
@@ -208,13 +212,13 @@ pub(super) fn sent_for_attention(program: Program) -> (Vec<u64>, u64) {
 /// comes back.
 #[test]
 fn messages_between_stages_are_as_planned() {
-    let pipeline = Case { pipeline: STAGES as u32, ..ONE };
+    let pipeline = LayoutCase { pipeline: STAGES as u32, ..ONE };
     for case in [
         pipeline,
-        Case { micro_batch_size: 2, data: 2, ..pipeline },
-        Case { context: 2, schedule: ScheduleKind::ZbH1, ..pipeline },
-        Case { tensor: 2, sequence: true, schedule: ScheduleKind::GPipe, ..pipeline },
-        Case { tensor: 2, ..pipeline },
+        LayoutCase { micro_batch_size: 2, data: 2, ..pipeline },
+        LayoutCase { context: 2, schedule: ScheduleKind::ZbH1, ..pipeline },
+        LayoutCase { tensor: 2, sequence: true, schedule: ScheduleKind::GPipe, ..pipeline },
+        LayoutCase { tensor: 2, ..pipeline },
     ] {
         let (program, _, recorded) = run(LLAMA, case);
         let mut sent: BTreeMap<(u32, ActionKind), u64> = BTreeMap::new();

@@ -11,7 +11,7 @@ use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
 use crate::parity::{Outcome, difference, gathered, train};
-use crate::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank_on, stepped};
+use crate::training::{GPT, LLAMA, LayoutCase, MIXTRAL, ONE, program, rank_on, stepped};
 
 /// The device, or none where there is no driver, which the test then says.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -26,7 +26,7 @@ fn device() -> Option<WgpuDevice> {
 /// Tolerance of losses in fp32, as between layouts on the CPU.
 const TOLERANCE: f64 = 1e-4;
 
-fn train_on(device: &WgpuDevice, model: &str, case: Case) -> Outcome {
+fn train_on(device: &WgpuDevice, model: &str, case: LayoutCase) -> Outcome {
     let program = Arc::new(program(model, case, Element::F32));
     let devices = [device.clone()];
     let run = |communicator: Arc<dyn Communicator<Wgpu>>| {
@@ -36,7 +36,7 @@ fn train_on(device: &WgpuDevice, model: &str, case: Case) -> Outcome {
     gathered(&program, &outcomes.unwrap_or_else(|failure| panic!("{failure}")))
 }
 
-fn check(model: &str, cases: &[Case]) {
+fn check(model: &str, cases: &[LayoutCase]) {
     let Some(device) = device() else { return };
     let one = train(program(model, ONE, Element::F64));
     for case in cases {
@@ -51,9 +51,9 @@ fn llama() {
         LLAMA,
         &[
             ONE,
-            Case { tensor: 2, sequence: true, pipeline: 2, ..ONE },
-            Case { data: 2, zero: ZeroStage::Parameters, recompute: Recompute::Full, ..ONE },
-            Case { context: 2, micro_batch_size: 2, ..ONE },
+            LayoutCase { tensor: 2, sequence: true, pipeline: 2, ..ONE },
+            LayoutCase { data: 2, zero: ZeroStage::Parameters, recompute: Recompute::Full, ..ONE },
+            LayoutCase { context: 2, micro_batch_size: 2, ..ONE },
         ],
     );
 }
@@ -61,10 +61,10 @@ fn llama() {
 #[test]
 fn gpt() {
     let schedule = ScheduleKind::ZbH1;
-    check(GPT, &[Case { tensor: 2, pipeline: 2, schedule, micro_batch_size: 2, ..ONE }]);
+    check(GPT, &[LayoutCase { tensor: 2, pipeline: 2, schedule, micro_batch_size: 2, ..ONE }]);
 }
 
 #[test]
 fn mixtral() {
-    check(MIXTRAL, &[Case { expert: 2, data: 2, micro_batch_size: 2, ..ONE }]);
+    check(MIXTRAL, &[LayoutCase { expert: 2, data: 2, micro_batch_size: 2, ..ONE }]);
 }

@@ -19,7 +19,7 @@ pub(crate) struct CheckArgs {
     pub(crate) minutes: Duration,
     /// Check these parts alone, and the device [default: all].
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
-    pub(crate) only: Vec<Part>,
+    pub(crate) only: Vec<CheckPart>,
     /// A cluster file with the data sheet of the GPU [default: that of the planner's which is of the GPU, if one is].
     #[arg(long, value_name = "FILE")]
     pub(crate) base: Option<PathBuf>,
@@ -39,14 +39,14 @@ pub(crate) struct CheckArgs {
 
 impl CheckArgs {
     /// Returns whether a part is checked: the device always is.
-    pub(super) fn includes(&self, part: Part) -> bool {
-        part == Part::Device || self.only.is_empty() || self.only.contains(&part)
+    pub(super) fn includes(&self, part: CheckPart) -> bool {
+        part == CheckPart::Device || self.only.is_empty() || self.only.contains(&part)
     }
 }
 
 /// A part of a check, in the order in which they are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum CheckPart {
     /// Driver, compiler, devices.
     Device,
     /// Memory, launches, the way to the host.
@@ -65,7 +65,7 @@ pub(crate) enum Part {
     Training,
 }
 
-impl Part {
+impl CheckPart {
     /// Weight of the part: its share of the time left is this over the weights of it and all later parts.
     pub(crate) const fn weight(self) -> f64 {
         match self {
@@ -86,7 +86,7 @@ impl Part {
 pub(crate) struct PartArgs {
     /// The part.
     #[arg(value_enum)]
-    pub(crate) part: Part,
+    pub(crate) part: CheckPart,
     /// Where.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub(crate) backend: Backend,

@@ -9,7 +9,7 @@ use ir::cluster::{
 };
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
-use super::args::Part;
+use super::args::CheckPart;
 use super::network::Network;
 use super::report::Section;
 use crate::cli::choices::Backend;
@@ -34,13 +34,13 @@ pub(super) struct Measurements<'a> {
 }
 
 impl Measurements<'_> {
-    fn findings(&self, part: Part) -> impl Iterator<Item = &CheckFinding> {
+    fn findings(&self, part: CheckPart) -> impl Iterator<Item = &CheckFinding> {
         let of_part = self.sections.iter().filter(move |section| section.part == part);
         of_part.flat_map(|section| &section.findings)
     }
 
     /// The largest number of a key among findings whose name begins with `begins`.
-    fn number(&self, part: Part, begins: &str, key: &str) -> Option<f64> {
+    fn number(&self, part: CheckPart, begins: &str, key: &str) -> Option<f64> {
         let named = self.findings(part).filter(|it| it.name.starts_with(begins));
         named.filter_map(|it| it.numbers.get(key)).copied().reduce(f64::max)
     }
@@ -49,7 +49,7 @@ impl Measurements<'_> {
     pub(super) fn rates(&self) -> BTreeMap<Precision, FlopsPerSecond> {
         let of = |precision: Precision| {
             let name = format!("fastest in {precision}");
-            let rate = self.number(Part::Products, &name, "flops_per_second")?;
+            let rate = self.number(CheckPart::Products, &name, "flops_per_second")?;
             Some((precision, FlopsPerSecond::new(rate)))
         };
         [Precision::Fp32, Precision::Fp16, Precision::Bf16].into_iter().filter_map(of).collect()
@@ -57,7 +57,7 @@ impl Measurements<'_> {
 
     /// The lower bandwidth of the two directions between a device and its host.
     fn host_link(&self) -> Option<BytesPerSecond> {
-        let named = self.findings(Part::Speeds).filter(|it| it.name.ends_with("the host"));
+        let named = self.findings(CheckPart::Speeds).filter(|it| it.name.ends_with("the host"));
         let rates = named.filter_map(|it| it.numbers.get("bandwidth_bytes_per_second"));
         rates.copied().reduce(f64::min).map(BytesPerSecond::new)
     }
@@ -143,7 +143,7 @@ impl Measurements<'_> {
 
     /// The cluster of a GPU without a data sheet.
     fn of_gpu(&self) -> Result<Cluster, String> {
-        let number = |key| self.number(Part::Device, "GPU 0", key);
+        let number = |key| self.number(CheckPart::Device, "GPU 0", key);
         let missing = "the driver says too little of the GPU";
         let capability = number("compute_capability").ok_or(missing)?;
         let memory = number("memory_bytes").ok_or(missing)?;
@@ -171,14 +171,14 @@ impl Measurements<'_> {
 
     /// Name of the first GPU, as the driver reports it.
     fn name(&self) -> Option<String> {
-        let mut found = self.findings(Part::Device).filter(|it| it.name == "GPU 0");
+        let mut found = self.findings(CheckPart::Device).filter(|it| it.name == "GPU 0");
         found.next()?.said.split(',').next().map(str::to_owned)
     }
 
     fn memory_bandwidth(&self) -> Result<BytesPerSecond, String> {
         let rate = ["copy", "sum"]
             .into_iter()
-            .filter_map(|name| self.number(Part::Speeds, name, "bandwidth_bytes_per_second"))
+            .filter_map(|name| self.number(CheckPart::Speeds, name, "bandwidth_bytes_per_second"))
             .reduce(f64::max);
         rate.map(BytesPerSecond::new).ok_or_else(|| "memory was not measured".to_owned())
     }

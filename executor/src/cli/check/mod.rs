@@ -26,7 +26,7 @@ use executor_communicators::{Communicator, local};
 use ir::cluster::{Cluster, KernelTimes, Precision};
 use ir::units::{Bytes, Seconds};
 
-use self::args::Part;
+use self::args::CheckPart;
 use self::machine::Measurements;
 use self::network::Network;
 use self::part::training_precision;
@@ -64,7 +64,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         sections: Vec::new(),
         kernels: OnceCell::new(),
     };
-    for part in Part::value_variants().iter().filter(|part| args.includes(**part)) {
+    for part in CheckPart::value_variants().iter().filter(|part| args.includes(**part)) {
         check.part(*part)?;
     }
     check.finish()
@@ -92,18 +92,18 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Checks one part, and prints its section.
-    fn part(&mut self, part: Part) -> anyhow::Result<()> {
-        if part != Part::Device && self.args.format == ReportFormat::Table {
+    fn part(&mut self, part: CheckPart) -> anyhow::Result<()> {
+        if part != CheckPart::Device && self.args.format == ReportFormat::Table {
             tell(&format!("checking {} ..", word(&part)));
         }
         let start = now();
         let limit = self.limit(part);
         let findings = match part {
-            Part::Device => self.devices(limit)?,
-            Part::Collectives => self.collectives(limit)?,
-            Part::Nccl => self.nccl(limit)?,
-            Part::Training => self.training(limit)?,
-            Part::Speeds | Part::Products | Part::Kernels | Part::Layouts => {
+            CheckPart::Device => self.devices(limit)?,
+            CheckPart::Collectives => self.collectives(limit)?,
+            CheckPart::Nccl => self.nccl(limit)?,
+            CheckPart::Training => self.training(limit)?,
+            CheckPart::Speeds | CheckPart::Products | CheckPart::Kernels | CheckPart::Layouts => {
                 self.alone(part, limit, None)?
             }
         };
@@ -116,21 +116,26 @@ impl Check<'_> {
     }
 
     /// Time limit of a part: its share of the time that is left.
-    fn limit(&self, part: Part) -> Duration {
+    fn limit(&self, part: CheckPart) -> Duration {
         let left = self.args.minutes.saturating_sub(self.start.elapsed());
-        let all = Part::value_variants().iter();
+        let all = CheckPart::value_variants().iter();
         let to_come = all.filter(|it| **it >= part && self.args.includes(**it));
         left.mul_f64(part.weight() / to_come.map(|it| it.weight()).sum::<f64>())
     }
 
     /// The command that runs a part of this check in a new process.
-    fn command(&self, part: Part, limit: Duration) -> anyhow::Result<Command> {
+    fn command(&self, part: CheckPart, limit: Duration) -> anyhow::Result<Command> {
         let mut command = network::own_program()?;
         self.arguments(&mut command, part, limit)?;
         Ok(command)
     }
 
-    fn arguments(&self, command: &mut Command, part: Part, limit: Duration) -> anyhow::Result<()> {
+    fn arguments(
+        &self,
+        command: &mut Command,
+        part: CheckPart,
+        limit: Duration,
+    ) -> anyhow::Result<()> {
         // The part skips what its time does not suffice for.
         let seconds = limit.as_secs_f64().max(0.1).to_string();
         command.args(["check-part", &word(&part), "--seconds", &seconds]);
@@ -146,7 +151,7 @@ impl Check<'_> {
     /// Checks a part in a new process; `peak` is the device's peak rate where no data sheet has it.
     fn alone(
         &self,
-        part: Part,
+        part: CheckPart,
         limit: Duration,
         peak: Option<f64>,
     ) -> anyhow::Result<Vec<CheckFinding>> {
@@ -164,7 +169,7 @@ impl Check<'_> {
     /// There is no device that could be checked.
     fn devices(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let mut findings = Vec::new();
-        let commands = vec![self.command(Part::Device, limit)?];
+        let commands = vec![self.command(CheckPart::Device, limit)?];
         let ended =
             process::run(commands, limit.max(GRACE), |line| findings.extend(finding(line)))?;
         if let Some(failure) = ended.failure {
@@ -219,13 +224,13 @@ impl Check<'_> {
             let limit = limit.div_f64(counts.len() as f64);
             let mut commands = network::processes(*count, &|_| ())?;
             for command in &mut commands {
-                self.arguments(command, Part::Nccl, limit + GRACE)?;
+                self.arguments(command, CheckPart::Nccl, limit + GRACE)?;
                 command.args(["--communicator", "nccl"]);
             }
             let mut of_ranks = Vec::new();
             let listen = |line: &str| of_ranks.extend(finding(line));
             let ended = process::run_by_turns(commands, limit + GRACE, limit, listen)?;
-            findings.extend(concluded(Part::Nccl, of_ranks, ended.failure));
+            findings.extend(concluded(CheckPart::Nccl, of_ranks, ended.failure));
         }
         Ok(findings)
     }
@@ -234,7 +239,7 @@ impl Check<'_> {
     fn training(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let precision = training_precision(self.args.backend);
         let peak = self.measurements(None).rates().get(&precision).map(|rate| rate.get());
-        let mut findings = self.alone(Part::Training, limit, peak)?;
+        let mut findings = self.alone(CheckPart::Training, limit, peak)?;
         let trained = findings.iter().find(|it| it.numbers.contains_key("step_time_seconds"));
         if let Some(trained) = trained {
             findings.push(self.prediction(trained));
@@ -352,7 +357,11 @@ impl Check<'_> {
 }
 
 /// Findings of a part's processes, with their failure, if any.
-fn heard(part: Part, commands: Vec<Command>, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
+fn heard(
+    part: CheckPart,
+    commands: Vec<Command>,
+    limit: Duration,
+) -> anyhow::Result<Vec<CheckFinding>> {
     let mut findings = Vec::new();
     let ended = process::run(commands, limit + GRACE, |line| findings.extend(finding(line)))?;
     Ok(concluded(part, findings, ended.failure))
@@ -360,7 +369,7 @@ fn heard(part: Part, commands: Vec<Command>, limit: Duration) -> anyhow::Result<
 
 /// Adds to the findings a failure of the processes, or that time ran out before any finding.
 fn concluded(
-    part: Part,
+    part: CheckPart,
     mut findings: Vec<CheckFinding>,
     failure: Option<Failure>,
 ) -> Vec<CheckFinding> {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use traces::collectives::Operation;
 
-use super::args::Part;
+use super::args::CheckPart;
 use super::process::{self, Ended};
 use crate::cli::choices::{Backend, word};
 
@@ -105,7 +105,7 @@ fn as_network(ended: &Ended, how: &str, num_ranks: usize) -> Network {
     if let Some(failure) = &ended.failure {
         let said = format!("{how}: {}", first_line(&failure.message()));
         let hint = format!("`executor collectives` with `--ranks {num_ranks}` says more");
-        findings.push(CheckFinding::fail(word(&Part::Collectives), said, hint));
+        findings.push(CheckFinding::fail(word(&CheckPart::Collectives), said, hint));
     }
     let level = fit_level("as measured", None, &rows).filter(|_| ended.failure.is_none());
     Network { findings, level, num_ranks }

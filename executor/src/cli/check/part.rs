@@ -10,19 +10,19 @@ use executor_kernels::ops::Kernels;
 use ir::cluster::{Cluster, Precision};
 use ir::units::Bytes;
 
-use super::args::{Part, PartArgs};
+use super::args::{CheckPart, PartArgs};
 use super::devices;
 use crate::cli::choices::{Backend, CommunicatorKind};
 use crate::cli::cluster;
 use crate::cli::start;
-use crate::cli::work::{OnDevices, Work};
+use crate::cli::work::{OnDevices, RankJob};
 
 pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
     let sheet = args.sheet.as_deref().map(cluster::read).transpose()?;
     let deadline = Deadline::after(args.seconds);
     match (args.part, args.communicator) {
-        (Part::Device, _) => devices::devices(args.backend, &mut tell),
-        (Part::Nccl, CommunicatorKind::Nccl) => start::run(&OfRanks, &args.ranks()),
+        (CheckPart::Device, _) => devices::devices(args.backend, &mut tell),
+        (CheckPart::Nccl, CommunicatorKind::Nccl) => start::run(&OfRanks, &args.ranks()),
         _ => start::run_on_devices(&Job { args, sheet, deadline }, args.backend),
     }
 }
@@ -45,14 +45,14 @@ impl OnDevices for Job<'_> {
     fn run<B: Kernels>(&self, devices: &[B::Device]) {
         let (sheet, deadline, first) = (self.sheet.as_ref(), self.deadline, &devices[0]);
         match self.args.part {
-            Part::Speeds => {
+            CheckPart::Speeds => {
                 let is_host = self.args.backend == Backend::Cpu;
                 check::speeds::<B>(first, sheet, is_host, deadline, &mut tell);
             }
-            Part::Products => check::products::<B>(first, sheet, deadline, &mut tell),
-            Part::Kernels => check::kernels::<B>(first, deadline, &mut tell),
-            Part::Layouts => check::layouts::<B>(devices, deadline, &mut tell),
-            Part::Training => {
+            CheckPart::Products => check::products::<B>(first, sheet, deadline, &mut tell),
+            CheckPart::Kernels => check::kernels::<B>(first, deadline, &mut tell),
+            CheckPart::Layouts => check::layouts::<B>(devices, deadline, &mut tell),
+            CheckPart::Training => {
                 let precision = training_precision(self.args.backend);
                 let of_sheet = sheet.and_then(|it| it.gpu.peak.get(&precision));
                 let of_sheet = of_sheet.map(|it| (it.get(), "peak"));
@@ -60,7 +60,7 @@ impl OnDevices for Job<'_> {
                 let (memory, peak) = (self.memory(), of_sheet.or(of_products));
                 check::model::<B>(first, precision, memory, peak, deadline, &mut tell);
             }
-            Part::Device | Part::Collectives | Part::Nccl => {}
+            CheckPart::Device | CheckPart::Collectives | CheckPart::Nccl => {}
         }
     }
 }
@@ -92,7 +92,7 @@ pub(super) const fn training_precision(backend: Backend) -> Precision {
 /// The layouts with as many ranks as were started.
 struct OfRanks;
 
-impl Work for OfRanks {
+impl RankJob for OfRanks {
     fn run<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,

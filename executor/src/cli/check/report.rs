@@ -7,19 +7,19 @@ use executor::check::{CheckFinding, Verdict};
 use ir::units::Seconds;
 use serde_json::{Value, json};
 
-use super::args::Part;
+use super::args::CheckPart;
 use crate::cli::choices::word;
 
 /// Findings and time of a part.
 pub(super) struct Section {
-    pub(super) part: Part,
+    pub(super) part: CheckPart,
     pub(super) findings: Vec<CheckFinding>,
     pub(super) elapsed: Duration,
 }
 
 /// Numbers of findings by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct VerdictCounts {
     pub(super) passed: usize,
     pub(super) failed: usize,
     pub(super) skipped: usize,
@@ -63,8 +63,8 @@ impl Section {
     }
 }
 
-pub(super) fn counts(sections: &[Section]) -> Counts {
-    let mut counts = Counts::default();
+pub(super) fn counts(sections: &[Section]) -> VerdictCounts {
+    let mut counts = VerdictCounts::default();
     for finding in sections.iter().flat_map(|section| &section.findings) {
         match finding.verdict {
             Verdict::Pass => counts.passed += 1,
@@ -76,8 +76,8 @@ pub(super) fn counts(sections: &[Section]) -> Counts {
 }
 
 /// The last line of the page.
-pub(super) fn summary(counts: Counts, elapsed: Duration) -> String {
-    let Counts { passed, failed, skipped } = counts;
+pub(super) fn summary(counts: VerdictCounts, elapsed: Duration) -> String {
+    let VerdictCounts { passed, failed, skipped } = counts;
     let time = Seconds::new(elapsed.as_secs_f64());
     format!("{passed} passed, {failed} failed, {skipped} skipped in {time}\n")
 }

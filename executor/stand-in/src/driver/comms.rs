@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::codes::Code;
 use super::post::Post;
 use crate::exchange::{NcclCall, NcclDataType, NcclFunction, ReduceOp};
-use crate::members::{Ending, Member, MemberCall};
+use crate::members::{Member, MemberCall, MemberState};
 use crate::recording::{Access, NamedAccesses};
 
 /// All communicators by handle. Ended ones are kept for the report.
@@ -86,15 +86,16 @@ impl Comms {
 
     /// The communicator of a handle, if it has not ended.
     pub(super) fn get(&mut self, handle: usize) -> Result<&mut Comm, Code> {
-        let is_there =
-            |comm: &&mut Comm| [Ending::Open, Ending::Finalised].contains(&comm.member.ending);
+        let is_there = |comm: &&mut Comm| {
+            [MemberState::Open, MemberState::Finalised].contains(&comm.member.ending)
+        };
         self.comms.get_mut(&handle).filter(is_there).ok_or(Code::NCCL_INVALID_ARGUMENT)
     }
 
     /// Returns whether streams still wait for the ranks of a communicator.
     pub(super) fn is_stuck(&self, handle: Option<usize>) -> bool {
         let comm = handle.and_then(|handle| self.comms.get(&handle));
-        comm.is_some_and(|comm| comm.member.ending != Ending::Aborted)
+        comm.is_some_and(|comm| comm.member.ending != MemberState::Aborted)
     }
 
     /// All memberships.

@@ -18,7 +18,7 @@ use super::comms::{Comm, Numbers, POLLS, Start};
 use super::context::current;
 use super::post;
 use super::state::State;
-use crate::members::{Ending, Member, MemberCall};
+use crate::members::{Member, MemberCall, MemberState};
 use crate::recording::{Access, Effect, NamedAccesses};
 
 /// Identifier of a communicator.
@@ -108,7 +108,7 @@ exported! {
     fn ncclCommFinalize(state, comm: usize) {
         ready(state, comm, "ncclCommFinalize")?;
         let found = state.comms.get(comm)?;
-        found.member.ending = Ending::Finalised;
+        found.member.ending = MemberState::Finalised;
         if found.is_blocking {
             return Ok(());
         }
@@ -124,8 +124,8 @@ exported! {
         post::close(&state.comms.get(comm)?.member.communicator);
         let member = &mut state.comms.get(comm)?.member;
         member.ending = match member.ending {
-            Ending::Finalised => Ending::Destroyed,
-            _ => Ending::DestroyedOnly,
+            MemberState::Finalised => MemberState::Destroyed,
+            _ => MemberState::DestroyedOnly,
         };
         Ok(())
     }
@@ -133,7 +133,7 @@ exported! {
     fn ncclCommAbort(state, comm: usize) {
         let found = state.comms.get(comm)?;
         found.pending.clear();
-        found.member.ending = Ending::Aborted;
+        found.member.ending = MemberState::Aborted;
         post::close(&found.member.communicator);
         state.queues.drop_posts(comm);
         Ok(())
@@ -245,7 +245,8 @@ fn join(
     let number = u128::from_be_bytes(id.0[..16].try_into().expect("sixteen bytes"));
     let communicator = format!("{number:032x}");
     let polls_left = if is_left_alone { None } else { Some(if is_blocking { 0 } else { POLLS }) };
-    let member = Member { communicator, rank, num_ranks, ending: Ending::Open, calls: Vec::new() };
+    let member =
+        Member { communicator, rank, num_ranks, ending: MemberState::Open, calls: Vec::new() };
     let device = current()?;
     let handle = state.new_handle();
     let comm = Comm {
@@ -385,7 +386,7 @@ fn poll(state: &mut State, handle: usize) -> Outcome {
         None => return Err(Code::NCCL_IN_PROGRESS),
     }
     let comm = state.comms.get(handle)?;
-    if comm.member.ending == Ending::Finalised && state.queues.has_posts(handle) {
+    if comm.member.ending == MemberState::Finalised && state.queues.has_posts(handle) {
         return Err(Code::NCCL_IN_PROGRESS);
     }
     for start in std::mem::take(&mut comm.pending) {

@@ -18,7 +18,7 @@ pub struct Member {
     /// Number of ranks of the communicator.
     pub num_ranks: u32,
     /// End of the membership.
-    pub ending: Ending,
+    pub ending: MemberState,
     /// Calls in order.
     pub calls: Vec<MemberCall>,
 }
@@ -26,7 +26,7 @@ pub struct Member {
 /// End of a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum MemberState {
     /// The membership has not ended.
     Open,
     /// Finalised, but not destroyed.
@@ -144,7 +144,7 @@ fn differ(
     equal: impl Fn(&MemberCall, &MemberCall) -> bool,
 ) -> Option<Mismatch> {
     let shared = a.len().min(b.len());
-    let may_lack = [first, second].iter().any(|member| member.ending == Ending::Aborted);
+    let may_lack = [first, second].iter().any(|member| member.ending == MemberState::Aborted);
     let position = match (0..shared).find(|index| !equal(&a[*index], &b[*index])) {
         Some(position) => position,
         None if a.len() == b.len() || may_lack => return None,

@@ -1,4 +1,4 @@
-use super::{Ending, Member, MemberCall, mismatches};
+use super::{Member, MemberCall, MemberState, mismatches};
 
 /// A member of a communicator of two, from a list of its calls: `all_reduce 8`, `send 8`.
 fn member(rank: u32, calls: &str) -> Member {
@@ -18,7 +18,13 @@ fn member(rank: u32, calls: &str) -> Member {
         }
     };
     let calls = calls.split(',').filter(|text| !text.trim().is_empty()).map(call).collect();
-    Member { communicator: "c".to_owned(), rank, num_ranks: 2, ending: Ending::Destroyed, calls }
+    Member {
+        communicator: "c".to_owned(),
+        rank,
+        num_ranks: 2,
+        ending: MemberState::Destroyed,
+        calls,
+    }
 }
 
 /// Compares the mismatches of two ranks with lines of `position: first | second`.
@@ -66,6 +72,6 @@ fn messages_pair_by_their_order() {
 #[test]
 fn ranks_that_aborted_may_have_called_less() {
     let mut members = [member(0, "reduce 8, reduce 8"), member(1, "reduce 8")];
-    members[1].ending = Ending::Aborted;
+    members[1].ending = MemberState::Aborted;
     assert_eq!(mismatches(&members), []);
 }

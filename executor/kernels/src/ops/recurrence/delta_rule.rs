@@ -91,7 +91,7 @@ pub fn forward<B: Kernels>(
     let [mut outputs, mut written, mut inverses, mut sums] = [const { Vec::new() }; 4];
     for chunk in Chunk::all(&value, chunk) {
         let of_chunk = chunk.triangle.sums_to(chunk.of(&gates.logs));
-        let part = Part {
+        let part = DeltaChunk {
             query: chunk.of(&query),
             key: chunk.of(&key),
             decays: Decays::new(of_chunk.clone(), &chunk.triangle),
@@ -129,7 +129,7 @@ pub fn grads<B: Kernels>(
     let value = in_heads(inputs.value.clone());
     let grad = in_heads(grad);
     let chunks = Chunk::all(&value, chunk);
-    let part = |chunk: &Chunk<B>| Part {
+    let part = |chunk: &Chunk<B>| DeltaChunk {
         query: chunk.of(&saved.query).widened(),
         key: chunk.of(&saved.key).widened(),
         decays: Decays::new(chunk.of(&saved.sums), &chunk.triangle),
@@ -257,7 +257,7 @@ impl<B: Kernels> Gates<B> {
 }
 
 /// A chunk of the rule.
-struct Part<B: Kernels> {
+struct DeltaChunk<B: Kernels> {
     query: Array<B>,
     key: Array<B>,
     decays: Decays<B>,
@@ -272,7 +272,7 @@ struct OfChunk<'a, B: Kernels> {
     inverse: Array<B>,
 }
 
-impl<B: Kernels> Part<B> {
+impl<B: Kernels> DeltaChunk<B> {
     /// Weights with which each position, a row, reads along its key what each before it wrote.
     fn system(&self, triangle: &Triangle<B>) -> Array<B> {
         let products = B::matmul(self.key.clone(), self.key.clone().transpose());

@@ -93,7 +93,7 @@ pub fn grads<B: Kernels>(
         parts.push(part);
     }
     parts.reverse();
-    scan.input_grads(PartGrads::joined(parts), grad, (inputs, parameters), rule)
+    scan.input_grads(ScanChunkGrads::joined(parts), grad, (inputs, parameters), rule)
 }
 
 /// A scan in the order of heads, `[b groups, heads, s, ..]`.
@@ -143,10 +143,10 @@ impl<B: Kernels> Scan<B> {
         no_state(&self.x, self.b.size(3), self.x.size(3))
     }
 
-    fn part(&self, chunk: &Chunk<B>) -> Part<B> {
+    fn part(&self, chunk: &Chunk<B>) -> ScanChunk<B> {
         let steps = chunk.of(&self.steps);
         let sums = chunk.triangle.sums_to(steps.clone() * self.rate.clone());
-        Part {
+        ScanChunk {
             written: steps * chunk.of(&self.x),
             b: chunk.of(&self.b),
             c: chunk.of(&self.c),
@@ -157,12 +157,12 @@ impl<B: Kernels> Scan<B> {
     /// Gradients in the order of positions.
     fn input_grads(
         self,
-        parts: PartGrads<B>,
+        parts: ScanChunkGrads<B>,
         grad: Array<B>,
         (inputs, parameters): (&ScanInputs<B>, &ScanParameters<B>),
         rule: ScanConstants,
     ) -> (ScanInputs<B>, ScanParameters<B>) {
-        let PartGrads { written, b, c, logs } = parts;
+        let ScanChunkGrads { written, b, c, logs } = parts;
         let batch = self.batch;
         let of_rate = logs.clone() * self.steps.clone() * self.rate.clone();
         let of_skip = row_sums(grad.clone() * self.x.clone());
@@ -192,7 +192,7 @@ impl<B: Kernels> Scan<B> {
 }
 
 /// A chunk of a scan.
-struct Part<B: Kernels> {
+struct ScanChunk<B: Kernels> {
     /// ScanInputs times time steps.
     written: Array<B>,
     b: Array<B>,
@@ -201,7 +201,7 @@ struct Part<B: Kernels> {
 }
 
 /// Gradients of a chunk.
-struct PartGrads<B: Kernels> {
+struct ScanChunkGrads<B: Kernels> {
     written: Array<B>,
     b: Array<B>,
     c: Array<B>,
@@ -209,7 +209,7 @@ struct PartGrads<B: Kernels> {
     logs: Array<B>,
 }
 
-impl<B: Kernels> Part<B> {
+impl<B: Kernels> ScanChunk<B> {
     /// Weights with which each position, a row, reads what each that is not after it wrote, `[.., c, c]`.
     fn weights(&self) -> Array<B> {
         B::matmul(self.c.clone(), self.b.clone().transpose()) * self.decays.pairs.clone()
@@ -233,7 +233,7 @@ impl<B: Kernels> Part<B> {
         grad: Array<B>,
         of_next: Array<B>,
         chunk: &Chunk<B>,
-    ) -> (PartGrads<B>, Array<B>) {
+    ) -> (ScanChunkGrads<B>, Array<B>) {
         let weights = self.weights();
         let Self { written, b, c, decays } = self;
         let Decays { from_start, to_end, across, pairs } = decays;
@@ -251,7 +251,7 @@ impl<B: Kernels> Part<B> {
             - ending.clone();
         let of_last =
             ending.sum_dim(2) + across.clone() * matrix_sums(of_next.clone() * state.clone());
-        let grads = PartGrads {
+        let grads = ScanChunkGrads {
             written: B::matmul(weights.transpose(), grad) + of_end,
             b: of_b,
             c: of_c.clone(),
@@ -261,7 +261,7 @@ impl<B: Kernels> Part<B> {
     }
 }
 
-impl<B: Kernels> PartGrads<B> {
+impl<B: Kernels> ScanChunkGrads<B> {
     fn joined(parts: Vec<Self>) -> Self {
         let mut all = [const { Vec::new() }; 4];
         for Self { written, b, c, logs } in parts {

@@ -15,7 +15,7 @@ use ir::units::Nanos;
 
 use crate::error::SimulationError;
 use crate::order::{NONE, Order, Pair, RankOp, paired, steps_of_family};
-use crate::play::{Background, Observer, Played, play, played};
+use crate::play::{InFlightTraffic, Observer, Played, play, played};
 use crate::transfers::RemainingWork;
 use crate::work::StepWork;
 
@@ -165,33 +165,31 @@ fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
     Some(depth.cast_unsigned())
 }
 
-/// Background of a rank's actions: the remaining work of its transfers and copies with the time at which that is known,
-/// and the times at which its last messages left and arrived, relative to the end of its last action.
-type State = (Vec<RemainingWork>, [i128; 3]);
+/// Traffic in flight during a rank's actions: the remaining work of its transfers and copies with the time at which
+/// that is known, and the times at which its last messages left and arrived, relative to the end of its last action.
+type TrafficState = (Vec<RemainingWork>, [i128; 3]);
 
 /// Observer that checks whether cycles follow each other at equal distances.
 struct Cycles<'a> {
     cycle: &'a Cycle,
     /// End times of the actions in the last cycles before the cut, by rank.
     times: Vec<Vec<Nanos>>,
-    /// Background of each rank's actions at the cut, and up to `MOST_CYCLES` cycles before it.
-    backgrounds: Vec<[State; MOST_CYCLES + 1]>,
+    /// Traffic of each rank at the cut, and up to `MOST_CYCLES` cycles before it.
+    traffic: Vec<[TrafficState; MOST_CYCLES + 1]>,
 }
 
 impl<'a> Cycles<'a> {
     fn new(cycle: &'a Cycle) -> Self {
         let times = cycle.cuts.iter().map(|cut| Vec::with_capacity(cycle.kept() * cut.length));
-        let backgrounds = vec![Default::default(); cycle.cuts.len()];
-        Self { cycle, times: times.collect(), backgrounds }
+        let traffic = vec![Default::default(); cycle.cuts.len()];
+        Self { cycle, times: times.collect(), traffic }
     }
 
     /// Time of `together` cycles, if all that are compared take equally long.
     fn time(&self, together: usize) -> Option<Nanos> {
         let mut time = None;
-        for ((times, backgrounds), cut) in
-            self.times.iter().zip(&self.backgrounds).zip(&self.cycle.cuts)
-        {
-            if backgrounds[0] != backgrounds[together] {
+        for ((times, traffic), cut) in self.times.iter().zip(&self.traffic).zip(&self.cycle.cuts) {
+            if traffic[0] != traffic[together] {
                 return None;
             }
             for (before, after) in times.iter().zip(&times[together * cut.length..]) {
@@ -213,7 +211,7 @@ impl Cycle {
 }
 
 impl Observer for Cycles<'_> {
-    fn passed(&mut self, rank: usize, count: usize, time: Nanos, background: Background<'_>) {
+    fn passed(&mut self, rank: usize, count: usize, time: Nanos, traffic: InFlightTraffic<'_>) {
         let cut = self.cycle.cuts[rank];
         let from = cut.at - self.cycle.kept() * cut.length;
         if count <= from || count > cut.at {
@@ -223,11 +221,11 @@ impl Observer for Cycles<'_> {
         self.times[rank].resize(count - from, time);
         let before = cut.at - count;
         if before.is_multiple_of(cut.length)
-            && let Some(state) = self.backgrounds[rank].get_mut(before / cut.length)
+            && let Some(state) = self.traffic[rank].get_mut(before / cut.length)
         {
-            let (left, since) = background.transfers.state(time);
+            let (left, since) = traffic.transfers.state(time);
             let since_message = |message: Nanos| i128::from(message.get()) - i128::from(time.get());
-            let [sent, received] = background.messages.map(since_message);
+            let [sent, received] = traffic.messages.map(since_message);
             *state = (left, [since, sent, received]);
         }
     }

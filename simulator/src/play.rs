@@ -71,7 +71,8 @@ pub(crate) trait Observer {
     /// An action ends.
     fn ends(&mut self, _rank: usize, _op: &RankOp, _now: Nanos) {}
     /// `_count` actions of a rank have ended, the last at `_time`.
-    fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _background: Background<'_>) {}
+    fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _traffic: InFlightTraffic<'_>) {
+    }
     /// A message is sent.
     fn sends(&mut self, _rank: usize, _op: &RankOp, _start: Nanos, _end: Nanos) {}
     /// A message is received, for the action that needs it.
@@ -102,7 +103,7 @@ pub(crate) trait Observer {
 
 /// Transfers and messages of a rank that overlap its actions.
 #[derive(Clone, Copy)]
-pub(crate) struct Background<'a> {
+pub(crate) struct InFlightTraffic<'a> {
     pub(crate) transfers: &'a Transfers,
     /// Times at which the last message left the rank, and the last arrived.
     pub(crate) messages: [Nanos; 2],
@@ -295,8 +296,8 @@ impl<'a, O: Observer> Engine<'a, O> {
             let state = &mut self.ranks[rank];
             state.next += taken;
             let messages = [state.sent, state.received];
-            let background = Background { transfers: &state.transfers, messages };
-            self.observer.passed(rank, state.next, time.unwrap_or(state.now), background);
+            let traffic = InFlightTraffic { transfers: &state.transfers, messages };
+            self.observer.passed(rank, state.next, time.unwrap_or(state.now), traffic);
         }
     }
 

@@ -19,7 +19,7 @@ use traces::{DrawError, Drawing, Paper, chrome, html, snapshot};
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
 use super::files::{parse_plan, read_as, read_plan};
-use super::picture::{Kind, Look, StillKind};
+use super::picture::{Look, PictureFormat, StillKind};
 use command_line::destination::{refuse_to_overwrite, write_output};
 
 /// Most bytes read of a timeline: some million events.
@@ -27,7 +27,7 @@ const LARGEST_TIMELINE: u64 = 1 << 30;
 
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // The ending is checked before any file is read: a wrong one is the cheapest mistake to find.
-    Kind::of(&args.output)?;
+    PictureFormat::of(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
     }
@@ -152,12 +152,12 @@ pub(crate) fn write_timelines(
     look: Look,
 ) -> anyhow::Result<()> {
     let all: Vec<&Timeline> = timelines.iter().collect();
-    let bytes = match (Kind::of(output)?, timelines) {
-        (Kind::Still(StillKind::Page), _) => {
+    let bytes = match (PictureFormat::of(output)?, timelines) {
+        (PictureFormat::Still(StillKind::Page), _) => {
             let options = PageOptions { time_axis: look.time_axis, window: look.window };
             html::page(&all, &options)?.into_bytes()
         }
-        (Kind::Trace, [timeline]) => {
+        (PictureFormat::Trace, [timeline]) => {
             ensure!(
                 look.window == Window::Whole,
                 "a Chrome trace has the whole step\nhint: `--from`, `--to` and `--first-micro-batches` are of \
@@ -165,18 +165,18 @@ pub(crate) fn write_timelines(
             );
             chrome::write(timeline).into_bytes()
         }
-        (Kind::Still(StillKind::Image(format)), [_] | [_, _]) => {
+        (PictureFormat::Still(StillKind::Image(format)), [_] | [_, _]) => {
             gantt::draw(&all, &look.gantt())?.file(format)?
         }
-        (Kind::Snapshot, _) => bail!(
+        (PictureFormat::Snapshot, _) => bail!(
             "a snapshot is of memory\nhint: `planner chart plan.json --show memory -o {}`",
             output.display()
         ),
-        (Kind::Trace, _) => bail!(
+        (PictureFormat::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
-        (Kind::Still(_), _) => bail!(
+        (PictureFormat::Still(_), _) => bail!(
             "a drawing compares two timelines, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
@@ -186,10 +186,10 @@ pub(crate) fn write_timelines(
 
 /// Draws the peak memory of every pipeline rank as a bar each.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
-    let kind = match Kind::of(&args.output)? {
-        Kind::Still(kind) => kind,
-        Kind::Snapshot => return Ok(memory_snapshot(checked)),
-        Kind::Trace => {
+    let kind = match PictureFormat::of(&args.output)? {
+        PictureFormat::Still(kind) => kind,
+        PictureFormat::Snapshot => return Ok(memory_snapshot(checked)),
+        PictureFormat::Trace => {
             bail!("`--show memory` is drawn as .svg, .png, .pdf or .html, or written as .pickle")
         }
     };

@@ -57,13 +57,13 @@ impl ThemeArg {
 
 /// Format of a picture or trace, by the ending of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PictureFormat {
     Still(StillKind),
     Trace,
     Snapshot,
 }
 
-impl Kind {
+impl PictureFormat {
     /// Format by the ending of a path; SVG, which is text, for stdout.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
         let image = |format| Ok(Self::Still(StillKind::Image(format)));
@@ -130,7 +130,7 @@ pub(crate) enum StillKind {
 impl StillKind {
     /// Format of the file that `what` is drawn into.
     pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
-        let Ok(Kind::Still(kind)) = Kind::of(path) else {
+        let Ok(PictureFormat::Still(kind)) = PictureFormat::of(path) else {
             bail!(
                 "{what} is drawn as .svg, .png, .pdf or .html, but `{}` ends in none of these",
                 path.display()

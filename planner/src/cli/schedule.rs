@@ -15,7 +15,7 @@ use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::write_timelines;
 use super::files::read_schedule;
 use super::given::refuse_look;
-use super::picture::{Kind, Look};
+use super::picture::{Look, PictureFormat};
 use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_output};
 use command_line::terminal::{columns, print, print_bytes, print_json};
 
@@ -30,7 +30,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         |output: &Path| output.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv"));
     if let Some(output) = args.output.as_ref().filter(|output| !is_csv(output)) {
         ensure!(
-            Kind::of(output).is_ok(),
+            PictureFormat::of(output).is_ok(),
             "`{}` does not say what to write; an order goes to .csv, and is drawn as .svg, .png, .pdf, .html or .json",
             output.display()
         );

@@ -276,7 +276,7 @@ fn tell_of_better_batch(
         tokens_per_second_per_gpu(problem, found.evaluation.step_time)
     };
     let own = rate(problem, best);
-    let request = Request { top: 1, closest: false, less_headroom: false, ..*request };
+    let request = Request { top: 1, find_closest: false, less_headroom: false, ..*request };
     let mut better: Option<(u64, f64)> = None;
     for size in [batch / gpus * gpus, (batch / gpus + 1) * gpus] {
         let training = Training { global_batch_size: size, ..problem.training };
@@ -369,7 +369,7 @@ fn narrow(
 
 /// The best plan without the user's decisions, to compare a named layout with.
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<EvaluatedPlan> {
-    let request = Request { closest: false, ..Request::default() };
+    let request = Request { find_closest: false, ..Request::default() };
     search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
 }
 

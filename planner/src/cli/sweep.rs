@@ -69,7 +69,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         fixed,
         top: LOOKED_AT,
         min_recompute: args.layout.min_recompute(),
-        closest: false,
+        find_closest: false,
         ..Request::default()
     };
     let limit = Limit::new(None, args.quiet);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::units::Bytes;
-use planner_evidence::calibration::trial::{Trial, trial};
+use planner_evidence::calibration::held_out::{HeldOutErrors, held_out_errors};
 use planner_evidence::validation::accuracy::Accuracy;
 use planner_evidence::validation::choices::{Fits, Regret};
 use planner_evidence::validation::intervals::{Coverage, coverage};
@@ -51,7 +51,7 @@ const WIDTH_OF_A_PANEL: u32 = 560;
 
 /// JSON output of `validate`.
 #[derive(Default, Serialize)]
-struct Report {
+struct ValidationReport {
     files: Vec<Comparison>,
     out_of_memory: Vec<OutOfMemory>,
     /// Coverage of the intervals of step times; absent where no step was predicted.
@@ -68,7 +68,7 @@ struct Report {
     fits: Fits,
     /// Errors after a calibration on a few steps, by file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    after_steps: Vec<(String, Trial)>,
+    after_steps: Vec<(String, HeldOutErrors)>,
     skipped: Vec<Skipped>,
 }
 
@@ -101,7 +101,7 @@ impl OutOfMemory {
     }
 }
 
-impl Report {
+impl ValidationReport {
     /// Adds the predictions of a file's runs.
     fn add(&mut self, file: &str, validated: &[Validated]) {
         for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
@@ -146,7 +146,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     };
     let framework = args.framework.as_deref().map(read_framework).transpose()?;
     let tables = Tables::of(args.folder.as_deref())?;
-    let mut report = Report::default();
+    let mut report = ValidationReport::default();
     let mut all: Vec<(String, Validated)> = Vec::new();
     for (name, text) in tables.kernels {
         match text.and_then(|text| Ok(compare_kernels(&name, &text)?)) {
@@ -168,7 +168,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         let validated = hold(&name, &rows, framework.as_ref());
         report.add(&name, &validated);
         report.after_steps.extend(args.after_steps.and_then(|steps| {
-            Some((name.clone(), trial(&name, &rows, steps, framework.as_ref())?))
+            Some((name.clone(), held_out_errors(&name, &rows, steps, framework.as_ref())?))
         }));
         all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
@@ -190,7 +190,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
 }
 
 /// Fails where nothing was compared, with the reasons of each file and row.
-fn check_compared(folder: &Path, report: &Report) -> anyhow::Result<()> {
+fn check_compared(folder: &Path, report: &ValidationReport) -> anyhow::Result<()> {
     if report.files.iter().any(|it| it.accuracy.count > 0) {
         return Ok(());
     }
@@ -286,7 +286,7 @@ fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
 const CHOICES: &str = "choices";
 
 /// Fails where a file with a limit was not compared, or its error exceeds the limit.
-fn check_limits(path: &Path, limits: &Limits, report: &Report) -> anyhow::Result<()> {
+fn check_limits(path: &Path, limits: &Limits, report: &ValidationReport) -> anyhow::Result<()> {
     let choices = choices(&report.regret, &report.fits);
     let mut above = Vec::new();
     for (file, by_quantity) in limits {
@@ -312,7 +312,7 @@ fn check_limits(path: &Path, limits: &Limits, report: &Report) -> anyhow::Result
     Ok(())
 }
 
-fn as_text(report: &Report, runs: &[(String, Validated)]) -> String {
+fn as_text(report: &ValidationReport, runs: &[(String, Validated)]) -> String {
     let skipped = report.skipped.iter();
     let skipped = skipped.map(|it| format!("skipped `{}`: {}\n", it.file, it.reason));
     [
@@ -324,7 +324,7 @@ fn as_text(report: &Report, runs: &[(String, Validated)]) -> String {
         describe_out_of_memory(&report.out_of_memory),
         describe_fits(&report.fits),
         describe_regret(&report.regret, &report.regret_left_out),
-        of_trials(&report.after_steps),
+        of_held_out(&report.after_steps),
         worst(runs),
         not_predicted(&report.files),
         skipped.collect::<Vec<_>>().concat(),
@@ -424,17 +424,17 @@ fn of_sources(comparisons: &[Comparison]) -> String {
 }
 
 /// Table of errors before and after calibrations on a few steps, by file and as the mean of these.
-fn of_trials(trials: &[(String, Trial)]) -> String {
-    let Some((_, first)) = trials.first() else { return String::new() };
-    let mean = |of: fn(&Trial) -> f64| {
-        percent(trials.iter().map(|(_, trial)| of(trial)).sum::<f64>() / trials.len() as f64)
+fn of_held_out(files: &[(String, HeldOutErrors)]) -> String {
+    let Some((_, first)) = files.first() else { return String::new() };
+    let mean = |of: fn(&HeldOutErrors) -> f64| {
+        percent(files.iter().map(|(_, errors)| of(errors)).sum::<f64>() / files.len() as f64)
     };
-    let of_file = |(file, trial): &(String, Trial)| {
-        [file.clone(), trial.rows.to_string(), percent(trial.before), percent(trial.after)]
+    let of_file = |(file, errors): &(String, HeldOutErrors)| {
+        [file.clone(), errors.rows.to_string(), percent(errors.before), percent(errors.after)]
     };
     let means =
         ["mean of files".to_owned(), String::new(), mean(|it| it.before), mean(|it| it.after)];
-    let rows = trials.iter().map(of_file).chain([means]);
+    let rows = files.iter().map(of_file).chain([means]);
     format!(
         "\nstep times after a calibration on {} of each framework and kind of GPUs, from constants that the source had \
          no part in\n\n{}",

@@ -25,7 +25,7 @@ fn posed(setup: &Setup) -> Problem {
 }
 
 fn best(problem: &Problem) -> Option<EvaluatedPlan> {
-    let request = Request { closest: false, ..Request::default() };
+    let request = Request { find_closest: false, ..Request::default() };
     search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
 }
 
@@ -39,7 +39,7 @@ fn without_what_is_not_searched(fixed: &PartialLayout) -> PartialLayout {
 fn check_search_knows(setup: &Setup, request: &Request) -> Result<(), TestCaseError> {
     let problem = posed(setup);
     let fixed = without_what_is_not_searched(&request.fixed);
-    let request = Request { fixed, top: 1, closest: false, ..Request::default() };
+    let request = Request { fixed, top: 1, find_closest: false, ..Request::default() };
     let (outcome, left) = evaluate(&problem, &request, &mut |_| Go::On);
     let Some(found) = outcome.plans.into_iter().next().filter(|_| left.is_none()) else {
         return Ok(());
@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn what_is_found_is_evaluated_alike(setup in setups(), request in requests()) {
         let problem = posed(&setup);
-        let request = Request { top: 4, closest: false, ..request };
+        let request = Request { top: 4, find_closest: false, ..request };
         for found in search(&problem, &request, &mut |_| Go::On).plans {
             let request = Request { fixed: PartialLayout::from(&*found.layout), top: 1, ..request };
             let (outcome, left) = evaluate(&problem, &request, &mut |_| Go::On);
@@ -102,7 +102,7 @@ proptest! {
     fn no_layout_is_possible_only_where_there_is_none(setup in setups(), request in requests()) {
         let problem = setup.problem();
         let fixed = without_what_is_not_searched(&request.fixed);
-        let request = Request { fixed, closest: false, ..Request::default() };
+        let request = Request { fixed, find_closest: false, ..Request::default() };
         let outcome = search(&problem, &request, &mut |_| Go::On);
         if outcome.counts.candidates == 0 {
             prop_assert_eq!(any_layout(&problem, &fixed), None);

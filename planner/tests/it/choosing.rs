@@ -118,7 +118,7 @@ proptest! {
             pipeline_parallel: format!("1,{pipeline}").parse().unwrap(),
             ..PartialLayout::default()
         };
-        let request = |fixed| Request { fixed, closest: false, ..Request::default() };
+        let request = |fixed| Request { fixed, find_closest: false, ..Request::default() };
         let best = plans(&setup, &request(among)).into_iter().next();
         let mut each = Vec::new();
         for tensor in 1..=tensor {

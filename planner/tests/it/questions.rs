@@ -16,7 +16,7 @@ use crate::random::{drawn, requests, setups};
 const SMALL: [&str; 4] = ["models/llama-3.1-8b", "--gpus", "8", "--quiet"];
 
 fn best(problem: &Problem, request: &Request) -> Option<EvaluatedPlan> {
-    let request = Request { top: 1, closest: false, ..*request };
+    let request = Request { top: 1, find_closest: false, ..*request };
     search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
 }
 

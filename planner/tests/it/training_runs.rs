@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn ranks_write_all_states(setup in setups()) {
         let problem = setup.problem();
-        let request = Request { closest: false, ..Request::default() };
+        let request = Request { find_closest: false, ..Request::default() };
         let plans = search(&problem, &request, &mut |_| Go::On).plans;
         for plan in plans {
             let CheckpointBytes { all, of_fullest_gpu } = CheckpointBytes::new(&problem, &plan);

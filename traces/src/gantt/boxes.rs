@@ -69,7 +69,7 @@ pub(super) struct Column {
 
 /// Piece of a row or a lane, ordered from left to right.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Piece {
+pub(super) enum RowPiece {
     /// An event.
     Box(DrawnBox),
     /// Left and right end of overlapping events. Their boxes follow, and do not fill it where one of them runs alone.
@@ -94,7 +94,7 @@ pub(super) fn pieces(
     far_apart: f64,
     look: impl Fn(&Event) -> (Look, Option<u32>),
     is_upper: impl Fn(&Event) -> bool,
-) -> Vec<Piece> {
+) -> Vec<RowPiece> {
     let mut builder = PieceBuilder::new(scale, far_apart);
     for cluster in clusters(events) {
         if !cluster.iter().any(|event| scale.shows(event)) {
@@ -109,12 +109,12 @@ pub(super) fn pieces(
         let place = |event: &Event| (scale.x(event.start), scale.x(event.end));
         if cluster.len() > 1 {
             let right = cluster.iter().map(|event| place(event).1).fold(0.0, f64::max);
-            builder.pieces.push(Piece::Overlap(place(cluster[0]).0, right));
+            builder.pieces.push(RowPiece::Overlap(place(cluster[0]).0, right));
         }
         for (event, slot) in cluster.iter().zip(slots(cluster, &is_upper)) {
             let ((left, right), (look, label)) = (place(event), look(event));
             if right > left {
-                builder.pieces.push(Piece::Box(DrawnBox { left, right, slot, look, label }));
+                builder.pieces.push(RowPiece::Box(DrawnBox { left, right, slot, look, label }));
             }
         }
     }
@@ -155,7 +155,7 @@ fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
 
 /// Builder of pieces, with narrow events that are not among them yet.
 struct PieceBuilder {
-    pieces: Vec<Piece>,
+    pieces: Vec<RowPiece>,
     /// Origin of columns, and end of the plot.
     origin: f64,
     end: f64,
@@ -219,7 +219,7 @@ impl PieceBuilder {
                 for share in shares.values_mut() {
                     *share /= right - left;
                 }
-                self.pieces.push(Piece::Column(Column { left, right, shares }));
+                self.pieces.push(RowPiece::Column(Column { left, right, shares }));
             }
         }
     }

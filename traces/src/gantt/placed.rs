@@ -2,7 +2,7 @@
 
 use ir::units::Nanos;
 
-use super::boxes::{DrawnBox, Look, Piece, Slot, TimeScale};
+use super::boxes::{DrawnBox, Look, RowPiece, Slot, TimeScale};
 use super::columns::Columns;
 use super::memory;
 use super::options::{GanttOptions, TimeAxis};
@@ -74,16 +74,16 @@ impl PanelPainter<'_> {
     }
 
     /// Draws the pieces of a row, or of a lane, into its area.
-    fn pieces(&mut self, row: &Row, pieces: &[Piece], area: Area) {
+    fn pieces(&mut self, row: &Row, pieces: &[RowPiece], area: Area) {
         let mut columns = Columns::new(area, grain(self.options.paper));
         for (index, piece) in pieces.iter().enumerate() {
             match piece {
-                Piece::Column(column) => columns.add(column),
-                Piece::Overlap(left, right) => {
+                RowPiece::Column(column) => columns.add(column),
+                RowPiece::Overlap(left, right) => {
                     let overlap = Area { left: *left, width: right - left, ..area };
                     self.drawing.fill(overlap, self.options.paper.theme.background());
                 }
-                Piece::Box(drawn) => {
+                RowPiece::Box(drawn) => {
                     let next = pieces.get(index + 1);
                     self.one(row, drawn, next.is_some_and(|next| follows(drawn, next)), area);
                 }
@@ -185,9 +185,9 @@ fn grain(paper: Paper) -> f64 {
 }
 
 /// Returns whether a box looks like the next one, touches it, and is wide enough for a line between the two.
-fn follows(drawn: &DrawnBox, next: &Piece) -> bool {
+fn follows(drawn: &DrawnBox, next: &RowPiece) -> bool {
     const TOUCHING: f64 = 0.5;
-    let Piece::Box(next) = next else { return false };
+    let RowPiece::Box(next) = next else { return false };
     drawn.right - drawn.left >= WIDE
         && (next.look, next.slot) == (drawn.look, drawn.slot)
         && next.left - drawn.right < TOUCHING

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
-use super::boxes::{Column, DrawnBox, FAR_APART, Look, Piece, Slot, TimeScale, pieces};
+use super::boxes::{Column, DrawnBox, FAR_APART, Look, RowPiece, Slot, TimeScale, pieces};
 use crate::class::Class;
 use crate::timeline::{Activity, Event, Stream, Track};
 
@@ -14,9 +14,9 @@ use crate::timeline::{Activity, Event, Stream, Track};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// Pieces of the compute stream.
-    pub(super) compute: Vec<Piece>,
+    pub(super) compute: Vec<RowPiece>,
     /// Pieces of the other streams, in the order of the panel's lanes.
-    pub(super) lanes: Vec<Vec<Piece>>,
+    pub(super) lanes: Vec<Vec<RowPiece>>,
     /// Number of stages of the track.
     pub(super) num_stages: u32,
     /// True if the visible part has idle time.
@@ -50,8 +50,8 @@ impl Row {
     /// Boxes of the compute stream.
     pub(super) fn boxes(&self) -> impl Iterator<Item = &DrawnBox> {
         self.compute.iter().filter_map(|piece| match piece {
-            Piece::Box(drawn) => Some(drawn),
-            Piece::Overlap(..) | Piece::Column(_) => None,
+            RowPiece::Box(drawn) => Some(drawn),
+            RowPiece::Overlap(..) | RowPiece::Column(_) => None,
         })
     }
 
@@ -60,9 +60,9 @@ impl Row {
         let mut looks = BTreeSet::new();
         for piece in self.compute.iter().chain(self.lanes.iter().flatten()) {
             match piece {
-                Piece::Box(drawn) => looks.extend([drawn.look]),
-                Piece::Column(column) => looks.extend(column.shares.keys()),
-                Piece::Overlap(..) => {}
+                RowPiece::Box(drawn) => looks.extend([drawn.look]),
+                RowPiece::Column(column) => looks.extend(column.shares.keys()),
+                RowPiece::Overlap(..) => {}
             }
         }
         looks
@@ -84,10 +84,10 @@ impl Row {
     }
 }
 
-fn columns(pieces: &[Piece]) -> impl Iterator<Item = &Column> {
+fn columns(pieces: &[RowPiece]) -> impl Iterator<Item = &Column> {
     pieces.iter().filter_map(|piece| match piece {
-        Piece::Column(column) => Some(column),
-        Piece::Box(_) | Piece::Overlap(..) => None,
+        RowPiece::Column(column) => Some(column),
+        RowPiece::Box(_) | RowPiece::Overlap(..) => None,
     })
 }
 

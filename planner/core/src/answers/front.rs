@@ -56,7 +56,7 @@ fn halves(num_gpus: u32) -> impl Iterator<Item = u32> {
 /// The request with the options left open that depend on the number of GPUs.
 pub(super) fn on_fewer(request: &Request) -> Request {
     let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
-    Request { fixed, top: 1, closest: false, less_headroom: false, ..*request }
+    Request { fixed, top: 1, find_closest: false, less_headroom: false, ..*request }
 }
 
 /// Pareto front of plans for one batch, over time, memory and GPUs. Searches on all GPUs, half of them and so on, each

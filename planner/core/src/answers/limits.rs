@@ -110,7 +110,7 @@ pub fn batches(
         }
         let training = Training { global_batch_size, ..problem.training };
         let larger = problem.with_training(training)?;
-        let request = Request { top: 1, closest: false, ..*request };
+        let request = Request { top: 1, find_closest: false, ..*request };
         let outcome = search(&larger, &request, &mut |_| go());
         if outcome.stop_reason != StopReason::Exhausted {
             break;

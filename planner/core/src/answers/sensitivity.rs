@@ -70,7 +70,7 @@ pub fn sensitivities(
                 let factor = if is_more { factor } else { 1.0 / factor };
                 let mut other = problem.clone();
                 other.all_hardware_mut().for_each(|hardware| scale(hardware, factor));
-                let request = Request { top: 1, closest: false, ..*request };
+                let request = Request { top: 1, find_closest: false, ..*request };
                 let outcome = search(&other, &request, &mut |_| go());
                 if outcome.stop_reason != StopReason::Exhausted {
                     return all;

@@ -153,7 +153,7 @@ fn of_stages(problem: &Problem, operators: &Operators<'_>) -> Option<OperatorPla
         expert_parallel: 1.into(),
         ..PartialLayout::default()
     };
-    let request = Request { fixed, closest: false, ..Request::default() };
+    let request = Request { fixed, find_closest: false, ..Request::default() };
     let found = search::search(problem, &request, &mut |_| Go::On);
     found.plans.first().map(|found| OperatorPlan::of_stages(problem, operators, found))
 }

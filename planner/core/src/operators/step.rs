@@ -45,14 +45,14 @@ impl OperatorStep {
 /// Exchanges of parameters, which run while kernels do. Exchanges for which kernels wait go first on the network,
 /// gathers before reductions.
 #[derive(Clone, Copy, Default)]
-struct Background {
+struct OverlappedExchanges {
     /// Time left of gathers that have begun.
     gathers: f64,
     /// Time left of reductions that have begun.
     reductions: f64,
 }
 
-impl Background {
+impl OverlappedExchanges {
     /// Lets them run for a time.
     fn run(&mut self, time: f64) {
         let rest = (time - self.gathers).max(0.0);
@@ -223,28 +223,28 @@ impl Player<'_> {
         let gather = |block: &Vec<usize>| -> f64 {
             block.iter().map(|index| self.chosen[*index].replication[1].get()).sum()
         };
-        let mut background = Background::default();
+        let mut exchanges = OverlappedExchanges::default();
         match overlap.gathers {
-            Some(Ahead::All) => background.gathers = blocks.iter().map(gather).sum(),
-            Some(Ahead::OneBlock) => background.gathers = blocks.first().map_or(0.0, gather),
+            Some(Ahead::All) => exchanges.gathers = blocks.iter().map(gather).sum(),
+            Some(Ahead::OneBlock) => exchanges.gathers = blocks.first().map_or(0.0, gather),
             None => {}
         }
         // Gathers of the blocks that come later may still be under way.
-        let mut later = background.gathers;
+        let mut later = exchanges.gathers;
         let mut reduced = Bucket::default();
         let mut sum = OperatorStep::default();
         for (position, block) in blocks.iter().enumerate() {
             if overlap.gathers.is_some() {
                 let ahead = if overlap.gathers == Some(Ahead::All) { gather(block) } else { later };
                 later -= ahead;
-                let late = (background.gathers - later).max(0.0);
-                background.gathers -= late;
+                let late = (exchanges.gathers - later).max(0.0);
+                exchanges.gathers -= late;
                 sum.exposed += late;
             }
             if let (Some(Ahead::OneBlock), Some(next)) = (overlap.gathers, blocks.get(position + 1))
             {
                 later = gather(next);
-                background.gathers += later;
+                exchanges.gathers += later;
             }
             let [mut device, mut host] = [0.0; 2];
             for &index in block {
@@ -258,16 +258,16 @@ impl Player<'_> {
                 let kernels = choice.kernels.device[pass].get() + sums;
                 device += kernels;
                 host += choice.kernels.host[pass].get();
-                sum.kernels += background.overlapped(kernels, self.slowdown);
+                sum.kernels += exchanges.overlapped(kernels, self.slowdown);
                 if overlap.reduces {
-                    background.reductions += reduced.add(choice);
+                    exchanges.reductions += reduced.add(choice);
                 }
             }
             let wait = device.hypot(host) - device;
-            background.run(wait);
+            exchanges.run(wait);
             sum.host += wait;
         }
-        sum.exposed += background.reductions + reduced.left;
+        sum.exposed += exchanges.reductions + reduced.left;
         played.kernels += sum.kernels * times;
         played.host += sum.host * times;
         played.waits += sum.waits * times;

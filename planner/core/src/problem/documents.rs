@@ -34,14 +34,14 @@ const OPEN_SEQUENCES: usize = 32;
 
 /// Division of the sequences of a step among replicas and micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Division {
+pub(crate) struct BatchSplit {
     pub(crate) replicas: u32,
     pub(crate) num_micro_batches: u32,
     pub(crate) micro_batch_size: u32,
     pub(crate) pipeline_parallel: u32,
 }
 
-impl Division {
+impl BatchSplit {
     /// All sequences of a step one after the other.
     pub(crate) fn whole(batch: u64) -> Self {
         let num_micro_batches = u32::try_from(batch).unwrap_or(u32::MAX);
@@ -74,7 +74,7 @@ pub struct Sequences {
     /// Sequences of all draws, by their number in a step.
     packed: Arc<Memo<usize, Arc<Vec<Vec<Sequence>>>>>,
     /// Sizes of all draws, each in ascending order.
-    drawn: Arc<Memo<Division, Arc<Drawn>>>,
+    drawn: Arc<Memo<BatchSplit, Arc<Drawn>>>,
 }
 
 /// Sizes of all draws, in ascending order.
@@ -112,8 +112,8 @@ impl Sequences {
     }
 
     /// Sizes of the sequences of the replica that all others wait for.
-    pub(crate) fn of(&self, division: Division) -> DocumentSizes {
-        let drawn = self.drawn(division);
+    pub(crate) fn of(&self, split: BatchSplit) -> DocumentSizes {
+        let drawn = self.drawn(split);
         let at = |all: &[u64], usual: f64| {
             let quantile = self.quantile.unwrap_or(usual);
             all[((all.len() - 1) as f64 * quantile).round() as usize]
@@ -132,15 +132,15 @@ impl Sequences {
                 let sum: u64 = self.lengths().take(OF_MEAN).sum();
                 sum as f64 / OF_MEAN as f64 / self.whole as f64
             }
-            _ => self.drawn(Division::whole(batch)).filled,
+            _ => self.drawn(BatchSplit::whole(batch)).filled,
         }
     }
 
-    fn drawn(&self, division: Division) -> Arc<Drawn> {
+    fn drawn(&self, split: BatchSplit) -> Arc<Drawn> {
         let documents = (self.whole as f64 / self.documents.lengths.mean()).max(1.0);
         let most = MOST_SEQUENCES.min((MOST_DOCUMENTS / documents) as u64).max(1);
-        let division = division.within(most);
-        self.drawn.get(division, || Arc::new(self.sizes(division)))
+        let split = split.within(most);
+        self.drawn.get(split, || Arc::new(self.sizes(split)))
     }
 
     /// Sequences of all draws, of a step with `num_sequences`.
@@ -152,9 +152,8 @@ impl Sequences {
         })
     }
 
-    fn sizes(&self, division: Division) -> Drawn {
-        let Division { replicas, num_micro_batches, micro_batch_size, pipeline_parallel } =
-            division;
+    fn sizes(&self, split: BatchSplit) -> Drawn {
+        let BatchSplit { replicas, num_micro_batches, micro_batch_size, pipeline_parallel } = split;
         let replicas = replicas as usize;
         let num_sequences = num_micro_batches as usize * micro_batch_size as usize * replicas;
         let whole = self.whole;

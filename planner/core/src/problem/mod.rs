@@ -24,7 +24,7 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
-pub(crate) use documents::Division;
+pub(crate) use documents::BatchSplit;
 pub use documents::Sequences;
 pub use expert_load::RankLoads;
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
@@ -400,7 +400,7 @@ impl Problem {
             return Err(ProblemError::Documents { longest, sequence_length });
         }
         let sequences = Sequences::new(documents, sequence_length);
-        let sizes = sequences.of(Division::whole(global_batch_size));
+        let sizes = sequences.of(BatchSplit::whole(global_batch_size));
         let real = sequences.real_share(global_batch_size);
         let forward = self.graph.forward_flops_of(sequence_length, sizes);
         let scaled = |flops: Flops| flops * (global_batch_size as f64 * real);
@@ -413,8 +413,8 @@ impl Problem {
     }
 
     /// Documents in the sequences of the replica that all others wait for; `None` where each sequence is one.
-    pub(crate) fn document_sizes(&self, division: Division) -> Option<DocumentSizes> {
-        self.sequences.as_ref().map(|sequences| sequences.of(division))
+    pub(crate) fn document_sizes(&self, split: BatchSplit) -> Option<DocumentSizes> {
+        self.sequences.as_ref().map(|sequences| sequences.of(split))
     }
 
     /// Tokens of documents in a step over those of its sequences.

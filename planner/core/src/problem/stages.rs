@@ -9,12 +9,12 @@ use ir::model::{Description, Model};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenStages {
     ends: Arc<[usize]>,
-    counts: Counts,
+    counts: StageCounts,
 }
 
 /// Layers or blocks of each stage, as the user gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Counts {
+struct StageCounts {
     of_stages: Vec<u32>,
     /// True if the counts leave out the first and the last block of the chain: embedding and head of a transformer.
     leaves_out_ends: bool,
@@ -82,7 +82,7 @@ impl GivenStages {
         num_ranks: Option<u32>,
     ) -> Result<Self, StagesError> {
         let leaves_out_ends = matches!(model.description, Description::Transformer(_));
-        let counts = Counts { of_stages: of_stages.to_vec(), leaves_out_ends };
+        let counts = StageCounts { of_stages: of_stages.to_vec(), leaves_out_ends };
         let (stages, blocks) = (of_stages.len(), graph.num_blocks());
         if stages > blocks || stages == 0 {
             return Err(StagesError::TooMany { stages, blocks });
@@ -117,7 +117,7 @@ impl GivenStages {
     /// Stages with these numbers of blocks, counted as if given by hand.
     pub fn of_blocks(model: &Model, of_stages: &[u32]) -> Self {
         let leaves_out_ends = matches!(model.description, Description::Transformer(_));
-        let mut counts = Counts { of_stages: of_stages.to_vec(), leaves_out_ends };
+        let mut counts = StageCounts { of_stages: of_stages.to_vec(), leaves_out_ends };
         let uncounted: Vec<usize> = (0..of_stages.len()).map(|it| counts.uncounted(it)).collect();
         for (count, uncounted) in counts.of_stages.iter_mut().zip(uncounted) {
             *count = count.saturating_sub(uncounted as u32);
@@ -160,7 +160,7 @@ impl std::fmt::Display for GivenStages {
     }
 }
 
-impl Counts {
+impl StageCounts {
     const fn counted(&self) -> &'static str {
         if self.leaves_out_ends { "layers" } else { "blocks" }
     }

@@ -36,7 +36,7 @@ pub struct Chosen {
 
 /// Kind of a plan: the options in which kinds differ. All other options are tuning within a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct PlanKind {
     tensor: u32,
     context: u32,
     expert: u32,
@@ -44,7 +44,7 @@ struct Kind {
     shards_parameters: bool,
 }
 
-impl Kind {
+impl PlanKind {
     fn of(layout: &Layout) -> Self {
         Self {
             tensor: layout.tensor_parallel,
@@ -129,8 +129,8 @@ const LEAST_ODDS: f64 = 1.0 / 3.0;
 /// ensemble.
 pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Chosen> {
     let Some(fastest) = plans.first() else { return Vec::new() };
-    let mut sample = Sample::new(problem);
-    let kinds = Kinds::of(&mut sample, plans);
+    let mut draws = DrawCache::new(problem);
+    let kinds = Kinds::of(&mut draws, plans);
     let mut ranked: Vec<(f64, &EvaluatedPlan)> =
         plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -142,14 +142,14 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
     // The plan shown first does not depend on the number of plans shown.
     let first = contenders.into_iter().find(|first| {
         let shown = kinds.shown(problem, &ranked, first, fastest, top.max(USUAL_TOP));
-        let odds = sample.odds(&kinds.with_others(&shown));
+        let odds = draws.odds(&kinds.with_others(&shown));
         let most = odds[..shown.len()].iter().copied().fold(0.0, f64::max);
         likeliest =
             shown.iter().zip(&odds).find(|(_, it)| **it >= most).map_or(fastest, |it| *it.0);
         odds[0] >= most * LEAST_ODDS
     });
     let shown = kinds.shown(problem, &ranked, first.unwrap_or(likeliest), fastest, top);
-    let odds = sample.odds(&kinds.with_others(&shown));
+    let odds = draws.odds(&kinds.with_others(&shown));
     let chosen = shown.iter().zip(odds).map(|(found, likelihood)| Chosen {
         found: (*found).clone(),
         likelihood,
@@ -159,12 +159,12 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
 }
 
 /// Cache of the draws of a problem's plans.
-struct Sample<'a> {
+struct DrawCache<'a> {
     problem: &'a Problem,
     drawn: Vec<(Layout, Vec<usize>, Vec<f64>)>,
 }
 
-impl<'a> Sample<'a> {
+impl<'a> DrawCache<'a> {
     const fn new(problem: &'a Problem) -> Self {
         Self { problem, drawn: Vec::new() }
     }
@@ -201,12 +201,12 @@ struct Kinds<'a> {
 }
 
 impl<'a> Kinds<'a> {
-    fn of(sample: &mut Sample<'_>, plans: &'a [EvaluatedPlan]) -> Self {
+    fn of(draws: &mut DrawCache<'_>, plans: &'a [EvaluatedPlan]) -> Self {
         let mut seen = BTreeSet::new();
         let fastest: Vec<&EvaluatedPlan> =
-            plans.iter().filter(|it| seen.insert(Kind::of(&it.layout))).collect();
-        let stands_for_others = !sample.problem.hardware.framework.stands_for.is_empty();
-        let losses = (stands_for_others && fastest.len() > 1).then(|| sample.of(&fastest).losses());
+            plans.iter().filter(|it| seen.insert(PlanKind::of(&it.layout))).collect();
+        let stands_for_others = !draws.problem.hardware.framework.stands_for.is_empty();
+        let losses = (stands_for_others && fastest.len() > 1).then(|| draws.of(&fastest).losses());
         Self { fastest, losses }
     }
 
@@ -214,8 +214,8 @@ impl<'a> Kinds<'a> {
     fn cost(&self, found: &EvaluatedPlan) -> f64 {
         let time = found.evaluation.step_time;
         let Some(losses) = &self.losses else { return time.get() };
-        let kind = Kind::of(&found.layout);
-        let place = self.fastest.iter().position(|it| Kind::of(&it.layout) == kind);
+        let kind = PlanKind::of(&found.layout);
+        let place = self.fastest.iter().position(|it| PlanKind::of(&it.layout) == kind);
         let place = place.unwrap_or_default();
         (1.0 + losses[place]) * (time / self.fastest[place].evaluation.step_time)
     }
@@ -233,13 +233,15 @@ impl<'a> Kinds<'a> {
         if first != fastest && top > 1 {
             shown.push(fastest);
         }
-        let mut seen: BTreeSet<Kind> = shown.iter().map(|it| Kind::of(&it.layout)).collect();
+        let mut seen: BTreeSet<PlanKind> =
+            shown.iter().map(|it| PlanKind::of(&it.layout)).collect();
         let last = shown.len();
         for (least, found) in ranked {
-            let kind = Kind::of(&found.layout);
+            let kind = PlanKind::of(&found.layout);
             if shown.len() < top && seen.insert(kind) {
                 let own = ranked.iter().filter(|(cost, it)| {
-                    Kind::of(&it.layout) == kind && *cost <= least * (1.0 + SIMPLICITY_TOLERANCE)
+                    PlanKind::of(&it.layout) == kind
+                        && *cost <= least * (1.0 + SIMPLICITY_TOLERANCE)
                 });
                 shown.extend(own.map(|(_, it)| *it).min_by_key(|it| simplicity(problem, it)));
             }
@@ -253,8 +255,8 @@ impl<'a> Kinds<'a> {
     where
         'a: 'b,
     {
-        let seen: BTreeSet<Kind> = shown.iter().map(|it| Kind::of(&it.layout)).collect();
-        let others = self.fastest.iter().filter(|it| !seen.contains(&Kind::of(&it.layout)));
+        let seen: BTreeSet<PlanKind> = shown.iter().map(|it| PlanKind::of(&it.layout)).collect();
+        let others = self.fastest.iter().filter(|it| !seen.contains(&PlanKind::of(&it.layout)));
         shown.iter().copied().chain(others.copied()).collect()
     }
 }

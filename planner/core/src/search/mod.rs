@@ -74,7 +74,7 @@ pub(crate) fn first_fit(
     request: &Request,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Outcome {
-    let request = Request { top: 1, closest: false, ..*request };
+    let request = Request { top: 1, find_closest: false, ..*request };
     search(problem, &request, &mut |progress| match progress.best {
         Some(_) => Go::Stop(StopReason::FirstFit),
         None => go(),
@@ -114,7 +114,7 @@ fn search_here(
         rejected.insert(Rejection::Memory, too_large);
     }
     let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
-    let is_asked = is_misfit && request.closest;
+    let is_asked = is_misfit && request.find_closest;
     let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
     let plans =
         best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
@@ -158,7 +158,7 @@ pub fn evaluate(
         return (outcome, None);
     }
     let open = problem.clone().with_headroom(Bytes::ZERO);
-    let mut any = search(&open, &Request { closest: false, ..*request }, observe);
+    let mut any = search(&open, &Request { find_closest: false, ..*request }, observe);
     if any.plans.is_empty() {
         return (outcome, None);
     }

@@ -473,9 +473,9 @@ pub(super) fn slowest_stage(
         return Nanos::ZERO;
     }
     // Another partition may leave the slowest stage fewer layers than are recomputed in each.
-    let recompute = fastest.recompute.first_layers().is_none();
+    let counts_recompute = fastest.recompute.first_layers().is_none();
     let time = |stage: &Arc<Stage>| {
-        let recompute = if recompute { stage.recompute } else { PassTime::default() };
+        let recompute = if counts_recompute { stage.recompute } else { PassTime::default() };
         (stage.forward + stage.backward + recompute).total()
     };
     let times = fastest.stages.iter().map(time);

@@ -16,7 +16,7 @@ pub struct Request {
     /// True to recompute as few layers of each stage as fit in memory, rather than all.
     pub min_recompute: bool,
     /// True to find the layout that exceeds the memory least, if none fits.
-    pub closest: bool,
+    pub find_closest: bool,
     /// True to look for faster plans that fit only with less headroom.
     pub less_headroom: bool,
 }
@@ -29,7 +29,7 @@ impl Default for Request {
             top: 1,
             exhaustive: false,
             min_recompute: false,
-            closest: true,
+            find_closest: true,
             less_headroom: false,
         }
     }

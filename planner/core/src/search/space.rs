@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::family::{Family, SubfamilyCounts, divisors};
 use super::feasible::{abilities, check_framework, check_named, context_kinds, switches};
-use crate::problem::{Division, Problem};
+use crate::problem::{BatchSplit, Problem};
 use crate::step::ShapeKey;
 
 /// Reason why candidates were left out.
@@ -213,7 +213,7 @@ impl Space {
     /// Adds the family of some degrees, unless the framework cannot run it.
     fn add(&mut self, problem: &Problem, spec: &LayoutSpec, by_group: bool) {
         let LayoutSpec { pipeline_parallel, data_parallel, num_micro_batches, .. } = *spec;
-        let division = Division {
+        let split = BatchSplit {
             replicas: data_parallel,
             num_micro_batches,
             micro_batch_size: spec.micro_batch_size,
@@ -225,7 +225,7 @@ impl Space {
                 micro_batch_size: spec.micro_batch_size,
                 switches: spec.switches,
                 gathers_by_operator: false,
-                documents: if by_group { None } else { problem.document_sizes(division) },
+                documents: if by_group { None } else { problem.document_sizes(split) },
             },
             pipeline_parallel,
             data_parallel,

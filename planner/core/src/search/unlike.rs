@@ -42,7 +42,7 @@ pub fn best_nodes(
     observe: &mut Observe<'_>,
 ) -> Result<Option<BestNodes>, ProblemError> {
     let Some(groups) = &problem.groups else { return Ok(None) };
-    let request = &Request { top: 1, closest: false, less_headroom: false, ..*request };
+    let request = &Request { top: 1, find_closest: false, less_headroom: false, ..*request };
     let (all, is_every_choice) = choices(&groups.cluster.groups);
     let bound = |nodes: &[NodeGroup]| Nanos::from(least_time(problem, nodes));
     let mut all: Vec<(Nanos, Vec<NodeGroup>)> =

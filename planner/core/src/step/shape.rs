@@ -18,7 +18,7 @@ use super::memo::Memo;
 use super::ranks::PipelineRanks;
 use super::stage_times::StageTimes;
 use crate::partition::{balanced, evened, mirrored};
-use crate::problem::{Division, Problem};
+use crate::problem::{BatchSplit, Problem};
 
 /// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +44,7 @@ impl ShapeKey {
             micro_batch_size: layout.micro_batch_size,
             switches: layout.switches,
             gathers_by_operator: takes_time && layout.zero_stage == ZeroStage::Parameters,
-            documents: problem.document_sizes(Division {
+            documents: problem.document_sizes(BatchSplit {
                 replicas: layout.data_parallel,
                 num_micro_batches: layout.num_micro_batches,
                 micro_batch_size: layout.micro_batch_size,

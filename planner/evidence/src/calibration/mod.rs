@@ -6,10 +6,10 @@
 //! found by least squares, repeated about the new constants. One step moves the constants on which it depends most;
 //! those on which no step depends stay.
 
+pub mod held_out;
 pub mod network;
 pub mod profile;
 mod solve;
-pub mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 

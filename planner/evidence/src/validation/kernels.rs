@@ -15,7 +15,7 @@ use super::run::Unsupported;
 
 /// A kind of table.
 #[derive(Clone, Copy)]
-enum Kind {
+enum TableKind {
     /// `C[m, n] = A[m, k] B[k, n]`.
     MatrixProduct,
     /// Causal attention, forward.
@@ -25,13 +25,13 @@ enum Kind {
 }
 
 /// First lines of the known tables, with the time last.
-const KINDS: [(Kind, &str); 3] = [
-    (Kind::MatrixProduct, "dtype,m,n,k,latency_ms"),
+const KINDS: [(TableKind, &str); 3] = [
+    (TableKind::MatrixProduct, "dtype,m,n,k,latency_ms"),
     (
-        Kind::Attention,
+        TableKind::Attention,
         "batch_size,seq_len,num_heads,num_key_value_heads,head_dim,attn_dtype,latency_ms",
     ),
-    (Kind::Collective, "collective,num_ranks,message_bytes,latency_ms"),
+    (TableKind::Collective, "collective,num_ranks,message_bytes,latency_ms"),
 ];
 
 /// Seconds from which kernels are evaluated separately from those dominated by their launch.
@@ -70,17 +70,17 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
                 Err(Unsupported::new(message))
             };
             let predicted = match kind {
-                Kind::MatrixProduct => product(&device, &cluster, &cells),
-                Kind::Attention => attention(&device, &cluster, &cells),
-                Kind::Collective => collective(&network, &cells),
+                TableKind::MatrixProduct => product(&device, &cluster, &cells),
+                TableKind::Attention => attention(&device, &cluster, &cells),
+                TableKind::Collective => collective(&network, &cells),
             };
             let is_long = |least: f64| measured.as_ref().is_ok_and(|time| *time > least);
             let group = match kind {
-                Kind::MatrixProduct => (cells[0], is_long(LONG_PRODUCT), "10 us"),
-                Kind::Attention => {
+                TableKind::MatrixProduct => (cells[0], is_long(LONG_PRODUCT), "10 us"),
+                TableKind::Attention => {
                     (cells.get(5).copied().unwrap_or_default(), is_long(LONG_ATTENTION), "20 us")
                 }
-                Kind::Collective => {
+                TableKind::Collective => {
                     let bytes = count(&cells, 2, "message_bytes").unwrap_or(0);
                     ("all kinds", bytes >= LARGE_MESSAGE, "64 KiB")
                 }

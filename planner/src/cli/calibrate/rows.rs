@@ -22,7 +22,7 @@ const DISAGREEMENT: f64 = 1.25;
 
 /// JSON output of a calibration from steps.
 #[derive(Serialize)]
-struct Report<'a> {
+struct CalibrationReport<'a> {
     #[serde(flatten)]
     found: &'a Calibrated,
     /// Rows that were left out, with the reason.
@@ -73,7 +73,7 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
     if !stdout_is_free(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
-    let report = Report { found: &found, left_out: &left_out };
+    let report = CalibrationReport { found: &found, left_out: &left_out };
     args.format.print(&report, || describe(&found, &left_out, args.output.as_deref()))
 }
 

@@ -100,7 +100,7 @@ pub(super) fn nearest_plan(
         };
         let problem = posed(graph, training)?;
         let request =
-            Request { fixed: *fixed, top: LOOKED_AT, closest: false, ..Request::default() };
+            Request { fixed: *fixed, top: LOOKED_AT, find_closest: false, ..Request::default() };
         let outcome = search(&problem, &request, &mut |_| Go::On);
         let with_plan = |found| (made(checked, &problem, &found), found);
         let mut all = outcome.plans.into_iter().map(with_plan);

@@ -59,7 +59,7 @@ struct Cursor {
 }
 
 /// A piece of an action: a part of a block, or a part of the rank's own work.
-enum Piece {
+enum ActionPiece {
     Block(BlockPart),
     Copy(KernelSequence),
     Part(PassPart),
@@ -105,11 +105,11 @@ impl<'a> RankTasks<'a> {
                 let second = ops.next().expect("a pair has two actions");
                 self.pair(op, second);
             } else {
-                let mut state = self.begin(op);
+                let mut cursor = self.begin(op);
                 for piece in self.pieces(op) {
-                    self.play(&mut state, op, &piece);
+                    self.play(&mut cursor, op, &piece);
                 }
-                self.last = self.end(state);
+                self.last = self.end(cursor);
             }
         }
         self.gather_first(usize::MAX);
@@ -134,8 +134,8 @@ impl<'a> RankTasks<'a> {
     fn begin(&mut self, op: &RankOp) -> Cursor {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
-        let mut state = Cursor::new(action);
-        state.follows.clone_from(&self.last);
+        let mut cursor = Cursor::new(action);
+        cursor.follows.clone_from(&self.last);
         let made = |is_gradient, stage: u32| (is_gradient, stage, micro_batch);
         let own = match kind {
             ActionKind::Forward => stage.checked_sub(1).map(|from| made(false, from)),
@@ -144,20 +144,20 @@ impl<'a> RankTasks<'a> {
         let forward = (kind != ActionKind::Forward).then(|| made(false, stage));
         let input_grad = (kind == ActionKind::WeightGrad).then(|| made(true, stage));
         for made in [own, forward, input_grad].into_iter().flatten() {
-            state.needs.extend(self.ends.get(&made).into_iter().flatten());
+            cursor.needs.extend(self.ends.get(&made).into_iter().flatten());
         }
         if let Some(tag) = op.receives() {
-            self.receive(&mut state, tag);
+            self.receive(&mut cursor, tag);
         }
         if kind == ActionKind::OptimizerStep {
-            state.needs.extend(self.gradients.values().flatten());
+            cursor.needs.extend(self.gradients.values().flatten());
         }
-        state
+        cursor
     }
 
     /// Ends an action; returns its last tasks.
-    fn end(&mut self, state: Cursor) -> Vec<TaskId> {
-        let Cursor { action: Action { stage, kind, micro_batch }, needs, follows, .. } = state;
+    fn end(&mut self, cursor: Cursor) -> Vec<TaskId> {
+        let Cursor { action: Action { stage, kind, micro_batch }, needs, follows, .. } = cursor;
         let mut last = needs;
         last.extend(follows);
         tidy(&mut last);
@@ -173,12 +173,12 @@ impl<'a> RankTasks<'a> {
     /// Two overlapped actions: kernels of the one that has waited longest go first.
     fn pair(&mut self, first: &RankOp, second: &RankOp) {
         let ops = [first, second];
-        let mut places = [self.begin(first), self.begin(second)];
+        let mut cursors = [self.begin(first), self.begin(second)];
         let pieces = [self.pieces(first), self.pieces(second)];
         let of_blocks = pieces.each_ref().map(|pieces| {
             let parts = pieces.iter().filter_map(|piece| match piece {
-                Piece::Block(part) => Some(*part),
-                Piece::Copy(_) | Piece::Part(_) => None,
+                ActionPiece::Block(part) => Some(*part),
+                ActionPiece::Copy(_) | ActionPiece::Part(_) => None,
             });
             parts.collect::<Vec<BlockPart>>()
         });
@@ -188,39 +188,40 @@ impl<'a> RankTasks<'a> {
         let mut left = pieces.map(Vec::into_iter);
         for turn in turns {
             for piece in left[turn].by_ref() {
-                self.play(&mut places[turn], ops[turn], &piece);
-                if matches!(piece, Piece::Block(_)) {
+                self.play(&mut cursors[turn], ops[turn], &piece);
+                if matches!(piece, ActionPiece::Block(_)) {
                     break;
                 }
             }
         }
-        for ((left, state), op) in left.into_iter().zip(&mut places).zip(ops) {
-            left.for_each(|piece| self.play(state, op, &piece));
+        for ((left, cursor), op) in left.into_iter().zip(&mut cursors).zip(ops) {
+            left.for_each(|piece| self.play(cursor, op, &piece));
         }
-        self.last = places.map(|state| self.end(state)).concat();
+        self.last = cursors.map(|cursor| self.end(cursor)).concat();
         tidy(&mut self.last);
     }
 
     /// The parts of an action, with its runs split into those of blocks.
-    fn pieces(&self, op: &RankOp) -> Vec<Piece> {
+    fn pieces(&self, op: &RankOp) -> Vec<ActionPiece> {
         let Action { stage, kind, .. } = op.action();
         let work = &self.step.work.stages[stage as usize];
         let parts = work.parts(kind, op.is_first(), op.is_last());
         let of = parts.iter().filter(|part| matches!(part, PassPart::Run(_))).count();
         let [before, after] = self.builder.copies(stage as usize, parts);
-        let copy =
-            |kernels: KernelSequence| (kernels.time > Nanos::ZERO).then_some(Piece::Copy(kernels));
+        let copy = |kernels: KernelSequence| {
+            (kernels.time > Nanos::ZERO).then_some(ActionPiece::Copy(kernels))
+        };
         let mut pieces = Vec::new();
         let mut nth = 0;
         for part in parts {
             if !kind.is_compute() || !matches!(part, PassPart::Run(_)) {
-                pieces.push(Piece::Part(*part));
+                pieces.push(ActionPiece::Part(*part));
                 continue;
             }
             pieces.extend(copy(before));
             for block in self.step.blocks_of(RunId { stage, kind, nth, of }) {
                 let parts = self.step.assignment.parts_of(self.parts, block, kind);
-                pieces.extend(parts.map(Piece::Block));
+                pieces.extend(parts.map(ActionPiece::Block));
             }
             pieces.extend(copy(after));
             nth += 1;
@@ -228,51 +229,53 @@ impl<'a> RankTasks<'a> {
         pieces
     }
 
-    fn play(&mut self, state: &mut Cursor, op: &RankOp, piece: &Piece) {
+    fn play(&mut self, cursor: &mut Cursor, op: &RankOp, piece: &ActionPiece) {
         match piece {
-            Piece::Block(BlockPart::Kernels(kernels)) | Piece::Copy(kernels) => {
-                self.compute(state, *kernels);
+            ActionPiece::Block(BlockPart::Kernels(kernels)) | ActionPiece::Copy(kernels) => {
+                self.compute(cursor, *kernels);
             }
-            Piece::Block(BlockPart::Host(time)) => self.host(state, *time),
-            Piece::Block(BlockPart::Start(exchange)) => self.exchange(state, exchange),
-            Piece::Block(BlockPart::Wait(axis)) => {
-                let begun = std::mem::take(&mut state.begun[line(*axis)]);
-                state.wait(begun);
+            ActionPiece::Block(BlockPart::Host(time)) => self.host(cursor, *time),
+            ActionPiece::Block(BlockPart::Start(exchange)) => self.exchange(cursor, exchange),
+            ActionPiece::Block(BlockPart::Wait(axis)) => {
+                let begun = std::mem::take(&mut cursor.begun[line(*axis)]);
+                cursor.wait(begun);
             }
-            Piece::Part(PassPart::Run(run)) => self.update(state, *run),
-            Piece::Part(PassPart::Start(transfer)) => {
+            ActionPiece::Part(PassPart::Run(run)) => self.update(cursor, *run),
+            ActionPiece::Part(PassPart::Start(transfer)) => {
                 let is_gather = transfer.collective == Collective::AllGather;
-                let nth = &mut state.num_begun[usize::from(is_gather)];
+                let nth = &mut cursor.num_begun[usize::from(is_gather)];
                 let exchanges = self.builder.exchanges_of(self.rank, op, transfer, *nth);
                 *nth += 1;
-                let ends = self.transfer(state, transfer, exchanges);
+                let ends = self.transfer(cursor, transfer, exchanges);
                 self.transfers.push(ends);
             }
-            Piece::Part(PassPart::Wait) => self.wait(state),
-            Piece::Part(PassPart::WaitForHost) => {
-                self.wait(state);
-                state.wait(std::mem::take(&mut self.copies));
+            ActionPiece::Part(PassPart::Wait) => self.wait(cursor),
+            ActionPiece::Part(PassPart::WaitForHost) => {
+                self.wait(cursor);
+                cursor.wait(std::mem::take(&mut self.copies));
             }
-            Piece::Part(PassPart::WaitFor(count)) => {
+            ActionPiece::Part(PassPart::WaitFor(count)) => {
                 // The next gather is in flight while this one's parameters are used.
                 self.gather_first(*count as usize + 1);
-                state.wait(self.transfers[*count as usize - 1].clone());
+                cursor.wait(self.transfers[*count as usize - 1].clone());
             }
-            Piece::Part(PassPart::Collective(collective)) => self.collective(state, collective),
+            ActionPiece::Part(PassPart::Collective(collective)) => {
+                self.collective(cursor, collective);
+            }
         }
     }
 
     /// Waits for all transfers: the last follows the others, and those that no task has waited for are named too.
-    fn wait(&mut self, state: &mut Cursor) {
+    fn wait(&mut self, cursor: &mut Cursor) {
         self.gather_first(usize::MAX);
         let last = self.transfers.len().saturating_sub(1);
-        state.wait(self.transfers[self.num_waited.min(last)..].concat());
+        cursor.wait(self.transfers[self.num_waited.min(last)..].concat());
         self.num_waited = self.transfers.len();
     }
 
     /// Adds a task of an action.
-    fn add(&mut self, state: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
-        let Cursor { action, needs, follows, .. } = state;
+    fn add(&mut self, cursor: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
+        let Cursor { action, needs, follows, .. } = cursor;
         let (mut needs, mut follows) = (needs.clone(), follows.clone());
         tidy(&mut needs);
         tidy(&mut follows);
@@ -282,8 +285,8 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds an exchange, which follows the one before it.
-    fn add_exchange(&mut self, state: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
-        let id = self.add(state, kind, time);
+    fn add_exchange(&mut self, cursor: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
+        let id = self.add(cursor, kind, time);
         let task = &mut self.tasks[id as usize];
         if let Some(before) = self.last_exchange.filter(|before| !task.needs.contains(before)) {
             task.follows.push(before);
@@ -296,56 +299,56 @@ impl<'a> RankTasks<'a> {
     /// Adds kernels, merged with those before if no other task came in between.
     fn compute(
         &mut self,
-        state: &mut Cursor,
+        cursor: &mut Cursor,
         KernelSequence { time, flops, touched }: KernelSequence,
     ) {
         let last = self.tasks.len().wrapping_sub(1) as TaskId;
-        if state.needs == [last]
+        if cursor.needs == [last]
             && let Some(Task { kind, time: before, action, .. }) = self.tasks.last_mut()
             && let TaskKind::Compute { flops: more, touched: bytes } = kind
-            && *action == state.action
+            && *action == cursor.action
         {
             *before += time;
             *more += flops;
             *bytes += touched;
             return;
         }
-        let id = self.add(state, TaskKind::Compute { flops, touched }, time);
-        state.after(id);
+        let id = self.add(cursor, TaskKind::Compute { flops, touched }, time);
+        cursor.after(id);
     }
 
-    fn host(&mut self, state: &mut Cursor, time: Nanos) {
-        let id = self.add(state, TaskKind::Host, time);
-        state.after(id);
+    fn host(&mut self, cursor: &mut Cursor, time: Nanos) {
+        let id = self.add(cursor, TaskKind::Host, time);
+        cursor.after(id);
     }
 
     /// Adds a run of an update, on the device or on the host.
-    fn update(&mut self, state: &mut Cursor, run: Run) {
+    fn update(&mut self, cursor: &mut Cursor, run: Run) {
         if run.kernels == Nanos::ZERO {
-            return self.host(state, run.time);
+            return self.host(cursor, run.time);
         }
         let replicas = self.builder.replicas_of(self.rank);
         let owned = replicas.owned(&self.step.assignment.held[self.rank]);
         let touched = touched_by_update(owned, replicas.bytes).into_iter().sum();
-        self.compute(state, KernelSequence { time: run.time, flops: Flops::default(), touched });
+        self.compute(cursor, KernelSequence { time: run.time, flops: Flops::default(), touched });
     }
 
     /// Begins an exchange of a block; a ring's as a message to the next rank and one from the rank before.
-    fn exchange(&mut self, state: &mut Cursor, timed: &TimedExchange) {
+    fn exchange(&mut self, cursor: &mut Cursor, timed: &TimedExchange) {
         let TimedExchange { exchange, group, whole, .. } = *timed;
         let (collective, bytes) = (exchange.collective, exchange.bytes);
         let begun = if collective == Collective::SendReceive {
-            self.ring(state, group, bytes, whole)
+            self.ring(cursor, group, bytes, whole)
         } else {
             let kind = TaskKind::Collective { collective, members: Members::Along(group), bytes };
-            vec![self.add_exchange(state, kind, whole)]
+            vec![self.add_exchange(cursor, kind, whole)]
         };
-        state.begun[line(exchange.axis)].extend(begun);
+        cursor.begun[line(exchange.axis)].extend(begun);
     }
 
     fn ring(
         &mut self,
-        state: &Cursor,
+        cursor: &Cursor,
         group: StridedGroup,
         bytes: Bytes,
         time: Nanos,
@@ -353,55 +356,55 @@ impl<'a> RankTasks<'a> {
         let tag = self.order.num_messages() + self.num_rings;
         self.num_rings += 1;
         let send = TaskKind::Send { to: Peer::Next(group), tag, bytes };
-        let send = self.add_exchange(state, send, time);
+        let send = self.add_exchange(cursor, send, time);
         let receive = TaskKind::Receive { from: Peer::Before(group), tag, bytes };
-        vec![send, self.add(state, receive, time)]
+        vec![send, self.add(cursor, receive, time)]
     }
 
     /// Begins a transfer over replicas, between its copies from and to the host; returns its last tasks.
     fn transfer(
         &mut self,
-        state: &mut Cursor,
+        cursor: &mut Cursor,
         transfer: &Transfer,
         exchanges: [impl IntoIterator<Item = GroupExchange>; 2],
     ) -> Vec<TaskId> {
-        let at_start = (state.needs.clone(), state.follows.clone());
-        let mut ends = self.copy(state, transfer.from_host, CopyDestination::Device);
+        let at_start = (cursor.needs.clone(), cursor.follows.clone());
+        let mut ends = self.copy(cursor, transfer.from_host, CopyDestination::Device);
         if !ends.is_empty() {
-            state.needs.clone_from(&ends);
+            cursor.needs.clone_from(&ends);
         }
-        let ready = state.needs.clone();
+        let ready = cursor.needs.clone();
         for of_kind in exchanges {
-            state.needs.clone_from(&ready);
+            cursor.needs.clone_from(&ready);
             for GroupExchange { collective, group, bytes } in of_kind {
                 let members = Members::Along(group);
                 let kind = TaskKind::Collective { collective, members, bytes };
                 let hardware = self.builder.replicas_of(self.rank).hardware;
                 let time = hardware.network.time(collective, group, bytes)
                     * hardware.framework.exchanges.over_replicas;
-                let id = self.add_exchange(state, kind, time.into());
-                state.needs = vec![id];
+                let id = self.add_exchange(cursor, kind, time.into());
+                cursor.needs = vec![id];
                 ends.push(id);
             }
         }
         if !ends.is_empty() {
-            state.needs.clone_from(&ends);
+            cursor.needs.clone_from(&ends);
         }
-        let out = self.copy(state, transfer.to_host, CopyDestination::Host);
+        let out = self.copy(cursor, transfer.to_host, CopyDestination::Host);
         self.copies.extend(out);
-        (state.needs, state.follows) = at_start;
+        (cursor.needs, cursor.follows) = at_start;
         ends
     }
 
-    fn copy(&mut self, state: &Cursor, copied: HostCopy, to: CopyDestination) -> Vec<TaskId> {
+    fn copy(&mut self, cursor: &Cursor, copied: HostCopy, to: CopyDestination) -> Vec<TaskId> {
         let HostCopy { time, bytes } = copied;
         let is_any = bytes > Bytes::ZERO;
         let kind = TaskKind::Copy { to, bytes };
-        is_any.then(|| self.add_exchange(state, kind, time)).into_iter().collect()
+        is_any.then(|| self.add_exchange(cursor, kind, time)).into_iter().collect()
     }
 
     /// Adds a collective with other pipeline ranks, and waits for it.
-    fn collective(&mut self, state: &mut Cursor, collective: &GroupCollective) {
+    fn collective(&mut self, cursor: &mut Cursor, collective: &GroupCollective) {
         let GroupCollective { group, transfer, .. } = *collective;
         let members = if group == ALL_RANKS {
             Members::Along(StridedGroup::contiguous(self.step.layout.num_gpus()))
@@ -413,18 +416,18 @@ impl<'a> RankTasks<'a> {
             return;
         }
         let kind = TaskKind::Collective { collective, members, bytes };
-        let id = self.add_exchange(state, kind, time);
-        state.wait(vec![id]);
+        let id = self.add_exchange(cursor, kind, time);
+        cursor.wait(vec![id]);
     }
 
     /// Begins the reduction of a stage's gradients.
     fn reduce(&mut self, op: &RankOp) {
         let action = op.action();
-        let mut state = Cursor::new(action);
-        state.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
+        let mut cursor = Cursor::new(action);
+        cursor.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
         for transfer in self.step.work.stages[action.stage as usize].reduce.clone() {
             let exchanges = self.builder.of_stage(action.stage as usize, &transfer);
-            let ends = self.transfer(&mut state, &transfer, exchanges);
+            let ends = self.transfer(&mut cursor, &transfer, exchanges);
             self.transfers.push(ends);
         }
     }
@@ -435,38 +438,40 @@ impl<'a> RankTasks<'a> {
         let Action { stage, kind, micro_batch } = action;
         let Some((tag, to)) = op.sends() else { return };
         let is_gradient = kind == ActionKind::SendBackward;
-        let mut state = Cursor::new(action);
-        state.needs.extend(self.ends.get(&(is_gradient, stage, micro_batch)).into_iter().flatten());
+        let mut cursor = Cursor::new(action);
+        cursor
+            .needs
+            .extend(self.ends.get(&(is_gradient, stage, micro_batch)).into_iter().flatten());
         // The gradient of a stage's input is as large as the output of the stage before.
         let from = if is_gradient { stage - 1 } else { stage };
         let (bytes, time) = self.message(from);
         let kind = TaskKind::Send { to: Peer::Pipeline(to), tag, bytes };
-        let id = self.add_exchange(&state, kind, time);
+        let id = self.add_exchange(&cursor, kind, time);
         if self.step.assignment.waits_for_messages(self.step.layout.schedule) {
             self.last.push(id);
         }
     }
 
     /// Receives the message that an action needs, and gathers it if it comes in parts.
-    fn receive(&mut self, state: &mut Cursor, tag: u32) {
-        let Action { stage, kind, micro_batch } = state.action;
+    fn receive(&mut self, cursor: &mut Cursor, tag: u32) {
+        let Action { stage, kind, micro_batch } = cursor.action;
         let is_forward = kind == ActionKind::Forward;
         let [maker, from] = if is_forward { [stage - 1; 2] } else { [stage + 1, stage] };
         let PipelineOf { size, placement } = self.pipeline();
         let peer = placement.rank(size, maker, micro_batch);
         let peer = peer.expect("a checked schedule places every stage that it has");
         let (bytes, _) = self.message(from);
-        let alone = Cursor::new(state.action);
+        let alone = Cursor::new(cursor.action);
         let kind = TaskKind::Receive { from: Peer::Pipeline(peer), tag, bytes };
         let id = self.add(&alone, kind, Nanos::ZERO);
         let came = self.gathered(from).map_or(id, |(members, whole, time)| {
-            let mut state = Cursor::new(state.action);
-            state.needs.push(id);
+            let mut cursor = Cursor::new(cursor.action);
+            cursor.needs.push(id);
             let collective = Collective::AllGather;
             let kind = TaskKind::Collective { collective, members, bytes: whole };
-            self.add_exchange(&state, kind, time)
+            self.add_exchange(&cursor, kind, time)
         });
-        state.needs.push(came);
+        cursor.needs.push(came);
     }
 
     fn pipeline(&self) -> PipelineOf<'a> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::file::basename;
-use super::lex::{Piece, Token};
+use super::lex::{Token, WordPart};
 use super::script::Command;
 use super::word::{End, ShellError, Word};
 
@@ -27,7 +27,7 @@ pub(super) fn goes_on(before: &Command, words: &[Word]) -> bool {
 pub(super) fn list_goes_on(before: &Command, ended: usize, statement: &[Token]) -> bool {
     let Some(Token::Word { pieces, line }) = statement.first() else { return false };
     let is_list =
-        matches!(pieces.as_slice(), [Piece::Variable { text, .. }] if text.ends_with("[@]"));
+        matches!(pieces.as_slice(), [WordPart::Variable { text, .. }] if text.ends_with("[@]"));
     let has_options = before.words.iter().any(|it| is_option(&it.text));
     is_list && *line == ended + 1 && has_program(before) && has_options
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lex::{Piece, Token, Value, expandable, tokens};
+use super::lex::{Token, Value, WordPart, expandable, tokens};
 use super::pattern;
 use super::text::Text;
 use super::word::{MOST_BYTES_OF_ONE, is_name};
@@ -70,8 +70,8 @@ impl<'a> Scope<'a> {
         because: &BTreeSet<String>,
     ) {
         let is_list = matches!(value, Value::List(_));
-        let is_itself = |piece: &Piece| {
-            matches!(piece, Piece::Variable { text, .. }
+        let is_itself = |piece: &WordPart| {
+            matches!(piece, WordPart::Variable { text, .. }
                 if text == name || text.strip_suffix("[@]") == Some(name))
         };
         let adds = appends
@@ -182,7 +182,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Value of pieces as one word, without splitting, as in an assignment.
-    pub(super) fn joined(&mut self, pieces: &[Piece]) -> Text {
+    pub(super) fn joined(&mut self, pieces: &[WordPart]) -> Text {
         let mut all = Text::default();
         for piece in pieces {
             let values = self.values(piece);
@@ -192,14 +192,14 @@ impl<'a> Scope<'a> {
     }
 
     /// Words that pieces expand to: unquoted text is split at blanks.
-    pub(super) fn words(&mut self, pieces: &[Piece]) -> Vec<Text> {
+    pub(super) fn words(&mut self, pieces: &[WordPart]) -> Vec<Text> {
         let mut words: Vec<Text> = Vec::new();
         let mut current: Option<Text> = None;
         for piece in pieces {
             let is_quoted = match piece {
-                Piece::Plain(_) | Piece::Quoted(_) => true,
-                Piece::Arithmetic(_) | Piece::Truth(_) => true,
-                Piece::Variable { quoted, .. } | Piece::Command { quoted, .. } => *quoted,
+                WordPart::Plain(_) | WordPart::Quoted(_) => true,
+                WordPart::Arithmetic(_) | WordPart::Truth(_) => true,
+                WordPart::Variable { quoted, .. } | WordPart::Command { quoted, .. } => *quoted,
             };
             for (index, value) in self.values(piece).into_iter().enumerate() {
                 if index > 0 {
@@ -225,18 +225,18 @@ impl<'a> Scope<'a> {
     }
 
     /// Values of a piece: several words if it is a list.
-    fn values(&mut self, piece: &Piece) -> Vec<Text> {
+    fn values(&mut self, piece: &WordPart) -> Vec<Text> {
         if self.is_too_large {
             return Vec::new();
         }
         match piece {
-            Piece::Plain(text) | Piece::Quoted(text) => vec![Text::known(text)],
-            Piece::Command { text, .. } => {
+            WordPart::Plain(text) | WordPart::Quoted(text) => vec![Text::known(text)],
+            WordPart::Command { text, .. } => {
                 vec![self.output(text).unwrap_or_else(|| Text::unknown(text))]
             }
-            Piece::Arithmetic(text) => vec![self.arithmetic(text)],
-            Piece::Truth(text) => vec![self.truth(text)],
-            Piece::Variable { text, quoted } => {
+            WordPart::Arithmetic(text) => vec![self.arithmetic(text)],
+            WordPart::Truth(text) => vec![self.truth(text)],
+            WordPart::Variable { text, quoted } => {
                 let words = self.variable(text);
                 self.spend(words.iter().map(|word| word.len() + BYTES_OF_WORD).sum());
                 let is_one = *quoted && (text == "*" || text.ends_with("[*]"));
@@ -520,10 +520,10 @@ impl<'a> Scope<'a> {
 }
 
 /// Returns whether pieces are the output of a command, or arithmetic with it.
-fn is_command(pieces: &[Piece]) -> bool {
+fn is_command(pieces: &[WordPart]) -> bool {
     match pieces {
-        [Piece::Command { .. }] => true,
-        [Piece::Arithmetic(text)] => text.contains("$(") || text.contains('`'),
+        [WordPart::Command { .. }] => true,
+        [WordPart::Arithmetic(text)] => text.contains("$(") || text.contains('`'),
         _ => false,
     }
 }

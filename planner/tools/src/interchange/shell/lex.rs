@@ -4,7 +4,7 @@ use super::word::ShellError;
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum WordPart {
     /// Literal text without quotes.
     Plain(String),
     /// Text in quotes.
@@ -23,13 +23,13 @@ pub(super) enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// A word.
-    Word { pieces: Vec<Piece>, line: usize },
+    Word { pieces: Vec<WordPart>, line: usize },
     /// `NAME=..` or `NAME+=..`, with a word or with a list in brackets.
     Assign { name: String, appends: bool, value: Value, line: usize },
     /// A here-document, which is the command's input.
-    Here { body: Vec<Piece>, line: usize },
+    Here { body: Vec<WordPart>, line: usize },
     /// File to which the command's output goes.
-    Output { file: Vec<Piece>, line: usize },
+    Output { file: Vec<WordPart>, line: usize },
     /// The end of a command.
     End { line: usize, by: Break },
 }
@@ -55,9 +55,9 @@ pub(super) enum Break {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     /// A word.
-    One(Vec<Piece>),
+    One(Vec<WordPart>),
     /// A list: words in brackets.
-    List(Vec<Vec<Piece>>),
+    List(Vec<Vec<WordPart>>),
 }
 
 impl Token {
@@ -78,7 +78,7 @@ impl Token {
     /// Text of a word without quotes and variables.
     pub(super) fn plain(&self) -> Option<&str> {
         let Self::Word { pieces, .. } = self else { return None };
-        let [Piece::Plain(word)] = pieces.as_slice() else { return None };
+        let [WordPart::Plain(word)] = pieces.as_slice() else { return None };
         Some(word)
     }
 
@@ -100,7 +100,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
     let mut open = None;
     while let Some(token) = lexer.token()? {
         let line = token.line();
-        let word = |text: &str| Token::Word { pieces: vec![Piece::Plain(text.to_owned())], line };
+        let word =
+            |text: &str| Token::Word { pieces: vec![WordPart::Plain(text.to_owned())], line };
         match token.plain() {
             Some("[[") => open = Some(line),
             Some("]]") => open = None,
@@ -118,7 +119,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
 }
 
 /// Pieces of a text in which expansions count, but quotes do not.
-pub(super) fn expandable(text: &str) -> Result<Vec<Piece>, ShellError> {
+pub(super) fn expandable(text: &str) -> Result<Vec<WordPart>, ShellError> {
     Lexer::new(text).pieces(Within::Text)
 }
 
@@ -185,7 +186,7 @@ impl Lexer {
                     return Ok(Some(Token::End { line, by: Break::Plain }));
                 }
                 Some('(') if let Some(text) = self.truth() => {
-                    return Ok(Some(Token::Word { pieces: vec![Piece::Truth(text)], line }));
+                    return Ok(Some(Token::Word { pieces: vec![WordPart::Truth(text)], line }));
                 }
                 Some(c @ (';' | '&' | '|' | '(' | ')')) => {
                     self.next();
@@ -206,7 +207,7 @@ impl Lexer {
                     return Ok(Some(Token::End { line, by }));
                 }
                 Some('<') if let Some(text) = self.placeholder() => {
-                    return Ok(Some(Token::Word { pieces: vec![Piece::Quoted(text)], line }));
+                    return Ok(Some(Token::Word { pieces: vec![WordPart::Quoted(text)], line }));
                 }
                 Some(c)
                     if "<>".contains(c) && !self.is_process()
@@ -292,7 +293,7 @@ impl Lexer {
         }
         if is_here {
             let body = self.here_document(&plain(&pieces));
-            let body = if is_expanded { expandable(&body)? } else { vec![Piece::Quoted(body)] };
+            let body = if is_expanded { expandable(&body)? } else { vec![WordPart::Quoted(body)] };
             return Ok(Some(Token::Here { body, line }));
         }
         let is_output = [">", ">>", "1>", "&>"].contains(&sign.as_str());
@@ -339,7 +340,7 @@ impl Lexer {
     }
 
     /// Words of a list, up to the closing bracket.
-    fn list(&mut self, line: usize) -> Result<Vec<Vec<Piece>>, ShellError> {
+    fn list(&mut self, line: usize) -> Result<Vec<Vec<WordPart>>, ShellError> {
         let mut words = Vec::new();
         loop {
             self.skip_blanks();
@@ -364,11 +365,11 @@ impl Lexer {
     }
 
     /// Pieces of a word. A character that is no word and no end is skipped, so that reading goes on.
-    fn word(&mut self) -> Result<Vec<Piece>, ShellError> {
+    fn word(&mut self) -> Result<Vec<WordPart>, ShellError> {
         if self.is_process() {
             let sign = self.next().unwrap_or_default();
             let text = format!("{sign}({})", self.substitution()?);
-            return Ok(vec![Piece::Command { text, quoted: true }]);
+            return Ok(vec![WordPart::Command { text, quoted: true }]);
         }
         let start = self.at;
         let pieces = self.pieces(Within::Word)?;
@@ -379,7 +380,7 @@ impl Lexer {
     }
 
     /// Pieces of a word, of what is in double quotes, or of a text, up to its end.
-    fn pieces(&mut self, within: Within) -> Result<Vec<Piece>, ShellError> {
+    fn pieces(&mut self, within: Within) -> Result<Vec<WordPart>, ShellError> {
         let line = self.line;
         let quoted = within != Within::Word;
         let mut pieces = Vec::new();
@@ -399,7 +400,7 @@ impl Lexer {
                     self.next();
                     match self.next() {
                         None | Some('\n') => continue,
-                        Some(c) if !quoted => Piece::Quoted(c.to_string()),
+                        Some(c) if !quoted => WordPart::Quoted(c.to_string()),
                         Some(c) => {
                             text.extend((!"\"\\$`".contains(c)).then_some('\\'));
                             text.push(c);
@@ -407,7 +408,7 @@ impl Lexer {
                         }
                     }
                 }
-                Some('\'') if !quoted => Piece::Quoted(self.until('\'')?),
+                Some('\'') if !quoted => WordPart::Quoted(self.until('\'')?),
                 Some('"') if !quoted => {
                     flush(&mut pieces, &mut text, quoted);
                     self.next();
@@ -416,11 +417,11 @@ impl Lexer {
                     // An empty pair of quotes is a word too.
                     let is_empty = inner.is_empty();
                     pieces.extend(inner);
-                    pieces.extend(is_empty.then(|| Piece::Quoted(String::new())));
+                    pieces.extend(is_empty.then(|| WordPart::Quoted(String::new())));
                     continue;
                 }
-                Some('`') => Piece::Command { text: format!("`{}`", self.until('`')?), quoted },
-                Some('$') if !quoted && self.starts("$'") => Piece::Quoted(self.escaped()?),
+                Some('`') => WordPart::Command { text: format!("`{}`", self.until('`')?), quoted },
+                Some('$') if !quoted && self.starts("$'") => WordPart::Quoted(self.escaped()?),
                 Some('$') => self.expansion(quoted)?,
                 Some(c) => {
                     text.push(c);
@@ -481,32 +482,32 @@ impl Lexer {
     }
 
     /// Expansion that a dollar sign begins.
-    fn expansion(&mut self, quoted: bool) -> Result<Piece, ShellError> {
+    fn expansion(&mut self, quoted: bool) -> Result<WordPart, ShellError> {
         self.next();
         if self.starts("((") {
             let text = self.bracketed('(', ')', usize::MAX)?;
             let inner = text.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
-            return Ok(Piece::Arithmetic(inner.unwrap_or(&text).to_owned()));
+            return Ok(WordPart::Arithmetic(inner.unwrap_or(&text).to_owned()));
         }
         if self.starts("[") {
-            return Ok(Piece::Arithmetic(self.bracketed('[', ']', usize::MAX)?));
+            return Ok(WordPart::Arithmetic(self.bracketed('[', ']', usize::MAX)?));
         }
         if self.starts("(") {
             let text = format!("$({})", self.substitution()?);
-            return Ok(Piece::Command { text, quoted });
+            return Ok(WordPart::Command { text, quoted });
         }
         if self.starts("{") {
-            return Ok(Piece::Variable { text: self.bracketed('{', '}', usize::MAX)?, quoted });
+            return Ok(WordPart::Variable { text: self.bracketed('{', '}', usize::MAX)?, quoted });
         }
         let mut text = self.name();
         if text.is_empty() {
             let Some(c) = self.peek().filter(|c| "@*#?!-$".contains(*c)) else {
-                return Ok(Piece::Quoted("$".to_owned()));
+                return Ok(WordPart::Quoted("$".to_owned()));
             };
             text.push(c);
             self.at += 1;
         }
-        Ok(Piece::Variable { text, quoted })
+        Ok(WordPart::Variable { text, quoted })
     }
 
     /// Letters, digits and `_` that begin here.
@@ -572,17 +573,17 @@ const MOST_CONDITION_BYTES: usize = 256;
 /// Limit of the nesting of command substitutions that are read by their commands.
 const DEEPEST_SUBSTITUTION: usize = 16;
 
-fn flush(pieces: &mut Vec<Piece>, text: &mut String, quoted: bool) {
+fn flush(pieces: &mut Vec<WordPart>, text: &mut String, quoted: bool) {
     if !text.is_empty() {
         let text = std::mem::take(text);
-        pieces.push(if quoted { Piece::Quoted(text) } else { Piece::Plain(text) });
+        pieces.push(if quoted { WordPart::Quoted(text) } else { WordPart::Plain(text) });
     }
 }
 
 /// Text of pieces without their variables.
-fn plain(pieces: &[Piece]) -> String {
-    let text = |piece: &Piece| match piece {
-        Piece::Plain(text) | Piece::Quoted(text) => text.clone(),
+fn plain(pieces: &[WordPart]) -> String {
+    let text = |piece: &WordPart| match piece {
+        WordPart::Plain(text) | WordPart::Quoted(text) => text.clone(),
         _ => String::new(),
     };
     pieces.iter().map(text).collect()

@@ -1,7 +1,7 @@
 //! Loops, as far as their rounds are known.
 
 use super::continued::starts;
-use super::lex::{Piece, Token};
+use super::lex::{Token, WordPart};
 use super::reader::Reader;
 use super::syntax::{Statement, each, has_any};
 use super::text::Text;
@@ -93,7 +93,7 @@ impl Reader<'_> {
         is_early: bool,
     ) -> Result<bool, ShellError> {
         let [Token::Word { pieces, .. }] = header[0].tokens() else { return Ok(false) };
-        let [Piece::Truth(text)] = pieces.as_slice() else { return Ok(false) };
+        let [WordPart::Truth(text)] = pieces.as_slice() else { return Ok(false) };
         let parts: Vec<&str> = text.split(';').collect();
         let [first, test, step] = parts.as_slice() else { return Ok(false) };
         self.scope.calculate(first);

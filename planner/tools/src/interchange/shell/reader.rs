@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::condition;
 use super::continued::{ended_early, goes_on, list_goes_on, starts};
 use super::expand::Scope;
-use super::lex::{Break, Piece, Token, Value};
+use super::lex::{Break, Token, Value, WordPart};
 use super::script::{Command, Open, Script, Way};
 use super::syntax::{Decides, Form, Statement, each, each_of, has_any};
 use super::text::{Locals, Text};
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
     fn holds_unset(&mut self, test: &[Token], body: &[Statement]) -> Option<bool> {
         let is_empty = |it: &Token| match it {
             Token::Word { pieces, .. } => {
-                pieces.iter().all(|it| matches!(it, Piece::Quoted(text) if text.is_empty()))
+                pieces.iter().all(|it| matches!(it, WordPart::Quoted(text) if text.is_empty()))
             }
             _ => false,
         };
@@ -352,7 +352,7 @@ impl<'a> Reader<'a> {
         let assigned = statement.iter().take_while(|it| matches!(it, Token::Assign { .. })).count();
         let (assigned, words) = statement.split_at(assigned);
         if let [Token::Word { pieces, .. }] = words
-            && let [Piece::Truth(text)] = pieces.as_slice()
+            && let [WordPart::Truth(text)] = pieces.as_slice()
             && !is_conditional
             && self.scope.calculate(text)
         {
@@ -453,7 +453,8 @@ impl<'a> Reader<'a> {
             _ => Vec::new(),
         };
         // A loop over the arguments of the script, which is read without any.
-        let is_count = |piece: &Piece| matches!(piece, Piece::Variable { text, .. } if text == "#");
+        let is_count =
+            |piece: &WordPart| matches!(piece, WordPart::Variable { text, .. } if text == "#");
         let counts =
             |it: &Token| matches!(it, Token::Word { pieces, .. } if pieces.iter().any(is_count));
         let is_of_arguments = keyword != "if" && decides.iter().copied().any(counts);

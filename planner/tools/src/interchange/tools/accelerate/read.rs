@@ -8,7 +8,7 @@ use ir::plan::Optimizer;
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
 use super::optimizer::optimizer;
-use super::sharding::{Kind, OFF, habits, kind, sharded, with_fsdp};
+use super::sharding::{DataParallelKind, OFF, habits, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::file::{basename, has_ending};
@@ -417,10 +417,10 @@ fn imported(
     script: &Script,
 ) -> Result<Imported, ImportError> {
     let kind = kind(given)?;
-    if kind == Kind::DeepSpeed {
+    if kind == DataParallelKind::DeepSpeed {
         return by_deepspeed(source, given, script);
     }
-    let is_sharded = kind == Kind::Sharded;
+    let is_sharded = kind == DataParallelKind::Sharded;
     let mut settings = source.defaults(source.target);
     settings.framework = habits(source, given)?;
     CONFIGURATION.read(Reader { source, given }, &mut settings)?;

@@ -79,29 +79,29 @@ pub(super) fn with_fsdp(
 
 /// Kind of data parallelism in accelerate's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DataParallelKind {
     Alone,
     Replicas,
     Sharded,
     DeepSpeed,
 }
 
-pub(super) fn kind(given: &ParsedOptions) -> Result<Kind, OptionError> {
+pub(super) fn kind(given: &ParsedOptions) -> Result<DataParallelKind, OptionError> {
     if given.is_on("use_fsdp")? {
-        return Ok(Kind::Sharded);
+        return Ok(DataParallelKind::Sharded);
     }
     if given.is_on("use_deepspeed")? {
-        return Ok(Kind::DeepSpeed);
+        return Ok(DataParallelKind::DeepSpeed);
     }
     let known = [
-        ("NO", Kind::Alone),
+        ("NO", DataParallelKind::Alone),
         // Without quotes, YAML reads `NO` as false.
-        ("false", Kind::Alone),
-        ("MULTI_GPU", Kind::Replicas),
-        ("FSDP", Kind::Sharded),
-        ("DEEPSPEED", Kind::DeepSpeed),
+        ("false", DataParallelKind::Alone),
+        ("MULTI_GPU", DataParallelKind::Replicas),
+        ("FSDP", DataParallelKind::Sharded),
+        ("DEEPSPEED", DataParallelKind::DeepSpeed),
     ];
-    Ok(given.one_of("distributed_type", &known)?.unwrap_or(Kind::Replicas))
+    Ok(given.one_of("distributed_type", &known)?.unwrap_or(DataParallelKind::Replicas))
 }
 
 /// ZeRO stage, and the number of groups of replicas that shard by themselves where the strategy is hybrid.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::megatron;
-use super::table::{Kind, TABLE, rows};
+use super::table::{TABLE, ValueForm, rows};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::basename;
 use crate::interchange::imported::Imported;
@@ -38,10 +38,10 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     for (path, leaf) in own {
         let Leaf::Values(values) = leaf else { continue };
         let value = values.first().map_or("", String::as_str);
-        let is_said = |kind: Kind| match kind {
-            Kind::Switch => value == "True",
-            Kind::Unless => value == "False",
-            Kind::None => false,
+        let is_said = |kind: ValueForm| match kind {
+            ValueForm::Switch => value == "True",
+            ValueForm::Unless => value == "False",
+            ValueForm::None => false,
             _ => value != "None",
         };
         let row = rows().find(|row| row.path == path && is_said(row.kind));
@@ -52,7 +52,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
             "torch.float32" => Word::known("fp32"),
             other => Word::known(other),
         };
-        if !matches!(row.kind, Kind::Switch | Kind::Unless) {
+        if !matches!(row.kind, ValueForm::Switch | ValueForm::Unless) {
             words.extend(values.iter().map(plain));
         }
     }

@@ -2,7 +2,7 @@
 
 /// Form in which a setting has the value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueForm {
     /// Number.
     Number,
     /// String in quotes.
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 pub(super) struct Row {
     /// Path in a `ConfigContainer`.
     pub(super) path: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueForm,
     /// The option of Megatron-LM.
     pub(super) flag: &'static str,
     /// Path of a second setting with the same value.
@@ -40,25 +40,25 @@ impl Row {
         let quoted = |word: &String| format!("\"{word}\"");
         let truth = |is_true| if is_true { "True" } else { "False" }.to_owned();
         match (self.kind, values) {
-            (Kind::Switch, _) => truth(values.is_some()),
-            (Kind::Unless, _) => truth(values.is_none()),
+            (ValueForm::Switch, _) => truth(values.is_some()),
+            (ValueForm::Unless, _) => truth(values.is_none()),
             (_, None) => "None".to_owned(),
-            (Kind::Number, Some(values)) => values.join(" "),
-            (Kind::Text, Some(values)) => quoted(&values.join(" ")),
-            (Kind::List, Some(values)) => {
+            (ValueForm::Number, Some(values)) => values.join(" "),
+            (ValueForm::Text, Some(values)) => quoted(&values.join(" ")),
+            (ValueForm::List, Some(values)) => {
                 format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", "))
             }
-            (Kind::Dtype, Some([value])) if value == "bf16" => "torch.bfloat16".to_owned(),
-            (Kind::Dtype | Kind::None, _) => "torch.float32".to_owned(),
+            (ValueForm::Dtype, Some([value])) if value == "bf16" => "torch.bfloat16".to_owned(),
+            (ValueForm::Dtype | ValueForm::None, _) => "torch.float32".to_owned(),
         }
     }
 
     /// Returns whether lint can set the setting to values.
     fn can_be(&self, values: &[String]) -> bool {
         match self.kind {
-            Kind::Switch | Kind::Unless => true,
-            Kind::Number | Kind::Text | Kind::List => !values.is_empty(),
-            Kind::Dtype | Kind::None => false,
+            ValueForm::Switch | ValueForm::Unless => true,
+            ValueForm::Number | ValueForm::Text | ValueForm::List => !values.is_empty(),
+            ValueForm::Dtype | ValueForm::None => false,
         }
     }
 
@@ -80,13 +80,13 @@ pub(super) fn rows() -> impl Iterator<Item = Row> {
         let mut words = line.split(' ');
         let (path, kind, flag) = (words.next()?, words.next()?, words.next()?);
         let kind = match kind {
-            "number" => Kind::Number,
-            "text" => Kind::Text,
-            "list" => Kind::List,
-            "switch" => Kind::Switch,
-            "unless" => Kind::Unless,
-            "dtype" => Kind::Dtype,
-            _ => Kind::None,
+            "number" => ValueForm::Number,
+            "text" => ValueForm::Text,
+            "list" => ValueForm::List,
+            "switch" => ValueForm::Switch,
+            "unless" => ValueForm::Unless,
+            "dtype" => ValueForm::Dtype,
+            _ => ValueForm::None,
         };
         Some(Row { path, kind, flag, twin: words.next() })
     })

@@ -17,7 +17,7 @@ const DRAWS: usize = 3;
 
 /// Errors of the steps of a file after a calibration on a few of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Trial {
+pub struct HeldOutErrors {
     /// Number of steps in the calibration, for each framework and kind of GPU.
     pub steps: usize,
     /// Number of other steps that were predicted, over all draws.
@@ -28,13 +28,13 @@ pub struct Trial {
     pub after: f64,
 }
 
-/// The trial of a file's runs, by the framework given or each run's; `None` where no stack has more than `steps`.
-pub fn trial(
+/// Errors of a file's held-out runs, by the framework given or each run's; `None` where no stack has more than `steps`.
+pub fn held_out_errors(
     file: &str,
     runs: &[MeasuredRun],
     steps: usize,
     framework: Option<&Framework>,
-) -> Option<Trial> {
+) -> Option<HeldOutErrors> {
     let mut stacks: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for run in runs {
         let Ok(Some(seconds)) = run.step_time_seconds else { continue };
@@ -72,5 +72,5 @@ pub fn trial(
         .collect();
     let count = errors.len();
     let mean = |which: usize| errors.iter().map(|it| it[which]).sum::<f64>() / count as f64;
-    (count > 0).then(|| Trial { steps, rows: count, before: mean(0), after: mean(1) })
+    (count > 0).then(|| HeldOutErrors { steps, rows: count, before: mean(0), after: mean(1) })
 }

@@ -28,7 +28,7 @@ impl Block {
             OpKind::Reshape { .. } => OpKind::Reshape { dims: fixed(&op.output).dims },
             kind => kind.clone(),
         };
-        let whole = Part::whole(kind, inputs.collect(), fixed(&op.output));
+        let whole = OpPart::whole(kind, inputs.collect(), fixed(&op.output));
         let choices = |ranks: u32| {
             let dims = SplitDim::ALL.into_iter().map(Some).filter(move |_| ranks > 1);
             std::iter::once(None).chain(dims)
@@ -42,7 +42,7 @@ impl Block {
 
 /// A part of an operator, in the course of being split axis by axis.
 #[derive(Clone, Debug)]
-struct Part {
+struct OpPart {
     kind: OpKind,
     inputs: Vec<Tensor>,
     output: Tensor,
@@ -51,7 +51,7 @@ struct Part {
     exchanges: Vec<SplitExchange>,
 }
 
-impl Part {
+impl OpPart {
     fn whole(kind: OpKind, inputs: Vec<Tensor>, output: Tensor) -> Self {
         let wanted = vec![[AxisPlacement::Whole; MESH_AXES]; inputs.len()];
         let left = [AxisPlacement::Whole; MESH_AXES];

@@ -78,8 +78,8 @@ pub enum ParseLayoutError {
 }
 
 /// Hint for two parts that contradict each other.
-fn without_contradiction(one: &Part<'_>, other: &Part<'_>) -> String {
-    let shards = |part: &Part<'_>| part.name == "fsdp";
+fn without_contradiction(one: &LayoutPart<'_>, other: &LayoutPart<'_>) -> String {
+    let shards = |part: &LayoutPart<'_>| part.name == "fsdp";
     let [number, other_number] =
         [one, other].map(|part| part.digits.parse::<u32>().ok().filter(|number| *number > 0));
     let is_hybrid = shards(one) != shards(other) && !is_of_zero(one) && !is_of_zero(other);
@@ -96,7 +96,7 @@ fn without_contradiction(one: &Part<'_>, other: &Part<'_>) -> String {
 }
 
 /// True if the part is a ZeRO stage.
-fn is_of_zero(part: &Part<'_>) -> bool {
+fn is_of_zero(part: &LayoutPart<'_>) -> bool {
     matches!(part.name.as_str(), "zero" | "z" | "zero_stage")
 }
 
@@ -159,7 +159,7 @@ fn hint_for(part: &str) -> &'static str {
 
 /// A name and the number that follows it.
 #[derive(Clone)]
-struct Part<'a> {
+struct LayoutPart<'a> {
     /// The text as written.
     text: &'a str,
     /// The letters, in lower case.
@@ -169,13 +169,13 @@ struct Part<'a> {
 }
 
 /// Iterator over the parts of a layout: letters, then digits.
-struct Parts<'a> {
+struct LayoutParts<'a> {
     rest: &'a str,
     /// True if the character before `rest` is a digit.
     is_after_digit: bool,
 }
 
-impl Parts<'_> {
+impl LayoutParts<'_> {
     /// Skips separators between parts: any punctuation, and an `x` between a digit and a letter, as in `tp8xpp4`.
     fn skip_between(&mut self) {
         let rest = self.rest.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -216,10 +216,10 @@ fn number_length(text: &str) -> usize {
     if whole > 0 && behind > 0 { whole + 1 + behind } else { whole }
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Part<'a>;
+impl<'a> Iterator for LayoutParts<'a> {
+    type Item = LayoutPart<'a>;
 
-    fn next(&mut self) -> Option<Part<'a>> {
+    fn next(&mut self) -> Option<LayoutPart<'a>> {
         self.skip_between();
         let start = self.rest;
         if start.is_empty() {
@@ -228,7 +228,7 @@ impl<'a> Iterator for Parts<'a> {
         if let Some(word) = first_word(start) {
             self.rest = &start[word.len()..];
             self.is_after_digit = false;
-            return Some(Part { text: word, name: word.to_ascii_lowercase(), digits: "" });
+            return Some(LayoutPart { text: word, name: word.to_ascii_lowercase(), digits: "" });
         }
         let (letters, after) = start.split_at(name_length(start));
         let name = letters.to_ascii_lowercase();
@@ -240,7 +240,7 @@ impl<'a> Iterator for Parts<'a> {
         self.is_after_digit = !digits.is_empty();
         self.rest = if digits.is_empty() { after } else { rest };
         let length = if digits.is_empty() { letters.len() } else { start.len() - rest.len() };
-        Some(Part { text: &start[..length], name, digits })
+        Some(LayoutPart { text: &start[..length], name, digits })
     }
 }
 
@@ -270,9 +270,10 @@ impl FromStr for PartialLayout {
 fn parse_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
     let mut layout = PartialLayout::default();
     let mut is_empty = true;
-    let parts = Parts { rest: text, is_after_digit: false };
+    let parts = LayoutParts { rest: text, is_after_digit: false };
     // `TP8 x PP4`: an `x` between two parts is a separator.
-    let parts: Vec<Part<'_>> = parts.filter(|part| part.text != "x" && part.text != "X").collect();
+    let parts: Vec<LayoutPart<'_>> =
+        parts.filter(|part| part.text != "x" && part.text != "X").collect();
     for (index, part) in parts.iter().enumerate() {
         is_empty = false;
         layout.set(part).map_err(|unfit| unfit.of(part, &parts[..index], text))?;
@@ -285,7 +286,12 @@ fn parse_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
 
 impl Unfit {
     /// The error for a part that follows the parts `before`.
-    fn of(self, part: &Part<'_>, before: &[Part<'_>], layout: &str) -> ParseLayoutError {
+    fn of(
+        self,
+        part: &LayoutPart<'_>,
+        before: &[LayoutPart<'_>],
+        layout: &str,
+    ) -> ParseLayoutError {
         let (named, layout) = (part.text.to_owned(), layout.to_owned());
         match self {
             Self::Unknown => ParseLayoutError::UnknownPart { part: named, layout },
@@ -312,15 +318,15 @@ impl Unfit {
 }
 
 /// Returns whether two parts decide the same field.
-fn decide_both(one: &Part<'_>, other: &Part<'_>) -> bool {
+fn decide_both(one: &LayoutPart<'_>, other: &LayoutPart<'_>) -> bool {
     let mut layout = PartialLayout::default();
     layout.set(one).is_ok() && layout.set(other).is_err()
 }
 
 impl PartialLayout {
     /// Sets the field that a part names.
-    fn set(&mut self, part: &Part<'_>) -> Result<(), Unfit> {
-        let Part { name, digits, .. } = part;
+    fn set(&mut self, part: &LayoutPart<'_>) -> Result<(), Unfit> {
+        let LayoutPart { name, digits, .. } = part;
         if digits.is_empty() {
             let taken = self.slots_mut().find_map(|(field, slot)| slot.fill_word(field, name));
             return taken.unwrap_or(Err(Unfit::Unknown));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::convert;
 use super::error::NativeError;
 use super::file::{Edge, Node};
-use super::kind::Kind;
+use super::kind::NodeKind;
 use super::limits::{MAX_ELEMENTS, MAX_PARAMETERS};
 use super::wiring::Wiring;
 use crate::graph::{Block, BlockBuilder, Dim, Extent, Graph, OpKind, Parameter, Tensor, Value};
@@ -47,7 +47,7 @@ fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
         return Err(NativeError::Empty { num_inputs });
     }
     for (node, sources) in nodes.iter().zip(&wiring.inputs) {
-        let is_input = matches!(node.kind, Kind::Input { .. });
+        let is_input = matches!(node.kind, NodeKind::Input { .. });
         let problem = match sources.first() {
             Some(source) if is_input => {
                 format!("is an input, but `{}` leads to it", nodes[*source].name)
@@ -58,7 +58,7 @@ fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
         };
         return Err(NativeError::Node { node: node.name.clone(), problem });
     }
-    match wiring.sinks().find(|sink| matches!(nodes[*sink].kind, Kind::Input { .. })) {
+    match wiring.sinks().find(|sink| matches!(nodes[*sink].kind, NodeKind::Input { .. })) {
         Some(sink) => Err(NativeError::UnusedInput { node: nodes[sink].name.clone() }),
         None => Ok(()),
     }
@@ -118,16 +118,16 @@ impl Assembly<'_> {
         let Node { name, kind, tied_to } = &self.nodes[node];
         let wrong = |problem| NativeError::Node { node: name.clone(), problem };
         let value = match kind {
-            Kind::Input { dims, shape, element } => {
+            NodeKind::Input { dims, shape, element } => {
                 let tensor = convert::input(dims, shape, *element).map_err(wrong)?;
                 block.input(name.clone(), tensor)
             }
-            Kind::Parameter { dims, shape } => {
+            NodeKind::Parameter { dims, shape } => {
                 let kind = convert::parameter(dims, shape).map_err(wrong)?;
                 block.push(name.clone(), kind, &[])?
             }
             kind => {
-                if let Kind::EmbeddingBag { embedding_dim, .. } = kind {
+                if let NodeKind::EmbeddingBag { embedding_dim, .. } = kind {
                     let rows = block.tensor(inputs[0]).dims.iter().map(|dim| dim.extent);
                     let width = Extent::Fixed(embedding_dim.0);
                     check_elements(name, "what it reads, for each sample,", rows.chain([width]))?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attributes::{
     DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size, Symbol,
 };
-use super::kind::Kind;
+use super::kind::NodeKind;
 use super::limits::MAX_SIZE;
 use crate::graph;
 use crate::graph::{
@@ -66,15 +66,17 @@ pub(super) fn extent(extent: Extent) -> graph::Extent {
 
 /// Converts the kind of a node, whose first input is `x`, to its operator.
 #[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
-pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
+pub(super) fn operator(kind: &NodeKind, x: &Tensor) -> Result<OpKind, String> {
     Ok(match kind {
-        Kind::Input { .. } | Kind::Parameter { .. } => unreachable!("a source has no first input"),
-        Kind::Linear { out_features, out_dims, over, bias } => OpKind::Linear {
+        NodeKind::Input { .. } | NodeKind::Parameter { .. } => {
+            unreachable!("a source has no first input")
+        }
+        NodeKind::Linear { out_features, out_dims, over, bias } => OpKind::Linear {
             contracted: reduced(over.as_deref(), x)?,
             produced: produced(out_features, out_dims.as_deref())?,
             bias: *bias,
         },
-        Kind::GroupedLinear { num_experts, out_features, out_dims, over, bias } => {
+        NodeKind::GroupedLinear { num_experts, out_features, out_dims, over, bias } => {
             OpKind::GroupedLinear {
                 num_experts: size("num_experts", *num_experts)?,
                 contracted: reduced(over.as_deref(), x)?,
@@ -82,7 +84,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
                 bias: *bias,
             }
         }
-        Kind::Conv2d { out_channels, kernel, stride, padding, dilation, groups, bias } => {
+        NodeKind::Conv2d { out_channels, kernel, stride, padding, dilation, groups, bias } => {
             OpKind::Conv2d {
                 window: dilated(window(*kernel, Some(*stride), *padding)?, *dilation)?,
                 out_channels: size("out_channels", *out_channels)?,
@@ -90,7 +92,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
                 bias: *bias,
             }
         }
-        Kind::ConvTranspose2d {
+        NodeKind::ConvTranspose2d {
             out_channels,
             kernel,
             stride,
@@ -106,29 +108,29 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             groups: size("groups", *groups)?,
             bias: *bias,
         },
-        Kind::Upsample2d { output, mode } => {
+        NodeKind::Upsample2d { output, mode } => {
             OpKind::Upsample2d { output: sizes("output", *output)?, kind: *mode }
         }
-        Kind::MaxPool2d { kernel, stride, padding, ceil_mode } => {
+        NodeKind::MaxPool2d { kernel, stride, padding, ceil_mode } => {
             let window = window(*kernel, *stride, *padding)?;
             OpKind::MaxPool2d(Window2d { rounds_up: *ceil_mode, ..window })
         }
-        Kind::AveragePool2d { kernel, stride, padding, ceil_mode } => {
+        NodeKind::AveragePool2d { kernel, stride, padding, ceil_mode } => {
             let window = window(*kernel, *stride, *padding)?;
             OpKind::AveragePool2d(Window2d { rounds_up: *ceil_mode, ..window })
         }
-        Kind::AdaptiveAveragePool2d { output } => {
+        NodeKind::AdaptiveAveragePool2d { output } => {
             OpKind::AdaptiveAveragePool2d { output: sizes("output", *output)? }
         }
-        Kind::Gather {} => OpKind::Gather,
-        Kind::Flatten {} => OpKind::Flatten,
-        Kind::BatchNorm { weight, bias, epsilon } => {
+        NodeKind::Gather {} => OpKind::Gather,
+        NodeKind::Flatten {} => OpKind::Flatten,
+        NodeKind::BatchNorm { weight, bias, epsilon } => {
             present(x, DimName::Channels)?;
             let names = x.dims.iter().map(|dim| dim.name);
             let over = names.filter(|name| *name != DimName::Channels).collect();
             norm(NormKind::BatchNorm, over, *weight, *bias, *epsilon)?
         }
-        Kind::GroupNorm { groups, weight, bias, epsilon } => {
+        NodeKind::GroupNorm { groups, weight, bias, epsilon } => {
             let groups = size("groups", *groups)?;
             if let graph::Extent::Fixed(channels) = present(x, DimName::Channels)?.extent
                 && !channels.is_multiple_of(groups)
@@ -139,19 +141,19 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             let over = space.into_iter().filter(|name| x.dim(*name).is_some()).collect();
             norm(NormKind::GroupNorm { groups }, over, *weight, *bias, *epsilon)?
         }
-        Kind::LayerNorm { over, weight, bias, epsilon } => {
+        NodeKind::LayerNorm { over, weight, bias, epsilon } => {
             norm(NormKind::LayerNorm, reduced(over.as_deref(), x)?, *weight, *bias, *epsilon)?
         }
-        Kind::RmsNorm { over, weight, epsilon } => {
+        NodeKind::RmsNorm { over, weight, epsilon } => {
             norm(NormKind::RmsNorm, reduced(over.as_deref(), x)?, *weight, false, *epsilon)?
         }
-        Kind::Gelu {} => OpKind::Activation(Activation::Gelu),
-        Kind::GeluTanh {} => OpKind::Activation(Activation::GeluTanh),
-        Kind::Relu {} => OpKind::Activation(Activation::Relu),
-        Kind::Silu {} => OpKind::Activation(Activation::Silu),
-        Kind::Tanh {} => OpKind::Activation(Activation::Tanh),
-        Kind::Sigmoid {} => OpKind::Activation(Activation::Sigmoid),
-        Kind::GatedActivation { activation } => OpKind::GatedActivation(match activation {
+        NodeKind::Gelu {} => OpKind::Activation(Activation::Gelu),
+        NodeKind::GeluTanh {} => OpKind::Activation(Activation::GeluTanh),
+        NodeKind::Relu {} => OpKind::Activation(Activation::Relu),
+        NodeKind::Silu {} => OpKind::Activation(Activation::Silu),
+        NodeKind::Tanh {} => OpKind::Activation(Activation::Tanh),
+        NodeKind::Sigmoid {} => OpKind::Activation(Activation::Sigmoid),
+        NodeKind::GatedActivation { activation } => OpKind::GatedActivation(match activation {
             Function::Gelu => Activation::Gelu,
             Function::GeluTanh => Activation::GeluTanh,
             Function::Relu => Activation::Relu,
@@ -159,38 +161,38 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             Function::Tanh => Activation::Tanh,
             Function::Sigmoid => Activation::Sigmoid,
         }),
-        Kind::Scale { factor } => OpKind::Scale { factor: (*factor).into() },
-        Kind::SoftCap { cap } => OpKind::SoftCap { cap: positive("cap", *cap)? },
-        Kind::Clamp { limit } => OpKind::Clamp { limit: not_negative("limit", *limit)? },
-        Kind::Dropout { rate } => OpKind::Dropout { rate: self::rate("rate", *rate)? },
-        Kind::Softmax { over } => OpKind::Softmax { over: over.map_or_else(|| last(x), Ok)? },
-        Kind::Add {} => OpKind::Add,
-        Kind::Multiply {} => OpKind::Multiply,
-        Kind::Elementwise { function } => OpKind::Elementwise(*function),
-        Kind::Product { over } => OpKind::Product { over: reduced(Some(over), x)? },
-        Kind::Reduce { function, over } => {
+        NodeKind::Scale { factor } => OpKind::Scale { factor: (*factor).into() },
+        NodeKind::SoftCap { cap } => OpKind::SoftCap { cap: positive("cap", *cap)? },
+        NodeKind::Clamp { limit } => OpKind::Clamp { limit: not_negative("limit", *limit)? },
+        NodeKind::Dropout { rate } => OpKind::Dropout { rate: self::rate("rate", *rate)? },
+        NodeKind::Softmax { over } => OpKind::Softmax { over: over.map_or_else(|| last(x), Ok)? },
+        NodeKind::Add {} => OpKind::Add,
+        NodeKind::Multiply {} => OpKind::Multiply,
+        NodeKind::Elementwise { function } => OpKind::Elementwise(*function),
+        NodeKind::Product { over } => OpKind::Product { over: reduced(Some(over), x)? },
+        NodeKind::Reduce { function, over } => {
             OpKind::Reduce { function: *function, over: reduced(Some(over), x)? }
         }
-        Kind::Reshape { dims, shape } => {
+        NodeKind::Reshape { dims, shape } => {
             OpKind::Reshape { dims: input(dims, shape, InputElement::Number)?.dims }
         }
-        Kind::Pad { dim, size } => {
+        NodeKind::Pad { dim, size } => {
             OpKind::Pad { dim: Dim::fixed(*dim, self::size("size", *size)?) }
         }
-        Kind::Take { dim, size } => {
+        NodeKind::Take { dim, size } => {
             OpKind::Take { dim: Dim::fixed(*dim, self::size("size", *size)?) }
         }
-        Kind::Concat { over } => OpKind::Concat { over: *over },
-        Kind::Slice { dim, size, start } => {
+        NodeKind::Concat { over } => OpKind::Concat { over: *over },
+        NodeKind::Slice { dim, size, start } => {
             let dim = Dim::fixed(*dim, self::size("size", *size)?);
             OpKind::Slice { dim, start: *start }
         }
-        Kind::Embedding { num_embeddings, embedding_dim, out_dim } => OpKind::Embedding {
+        NodeKind::Embedding { num_embeddings, embedding_dim, out_dim } => OpKind::Embedding {
             entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
             width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
             rows: EmbeddedRows::Tokens { ahead: 0 },
         },
-        Kind::EmbeddingBag { num_embeddings, embedding_dim, out_dim } => {
+        NodeKind::EmbeddingBag { num_embeddings, embedding_dim, out_dim } => {
             last(x)?;
             OpKind::Embedding {
                 entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
@@ -198,7 +200,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
                 rows: EmbeddedRows::Bag,
             }
         }
-        Kind::Attention { mask, scale, soft_cap, dropout } => OpKind::Attention {
+        NodeKind::Attention { mask, scale, soft_cap, dropout } => OpKind::Attention {
             mask: match mask {
                 Mask::Full => AttentionMask::Full,
                 Mask::Causal => AttentionMask::Causal,
@@ -214,27 +216,27 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             sinks: false,
             dropout: rate("dropout", *dropout)?,
         },
-        Kind::AttentionScores {} => OpKind::AttentionScores,
-        Kind::AttentionValues {} => OpKind::AttentionValues,
-        Kind::Rotary { theta, features, scaling } => {
+        NodeKind::AttentionScores {} => OpKind::AttentionScores,
+        NodeKind::AttentionValues {} => OpKind::AttentionValues,
+        NodeKind::Rotary { theta, features, scaling } => {
             let features = features.map(|features| size("features", features)).transpose()?;
             let theta = positive("theta", *theta)?;
             let plain = Rotation::plain(theta.0);
             let scaling = scaling.clone().map_or(plain.scaling.clone(), RotaryScaling::Other);
             OpKind::Rotary(Rotation { features, scaling, ..plain })
         }
-        Kind::AddParameter { over } => {
+        NodeKind::AddParameter { over } => {
             let names = reduced(Some(over), x)?;
             let dims = names.into_iter().map(|name| present(x, name));
             OpKind::AddParameter { dims: dims.collect::<Result<_, _>>()? }
         }
-        Kind::PrependParameter {} => {
+        NodeKind::PrependParameter {} => {
             present(x, DimName::Hidden)?;
             OpKind::PrependParameter
         }
-        Kind::PatchesToSequence {} => OpKind::PatchesToSequence,
-        Kind::FirstToken {} => OpKind::FirstToken,
-        Kind::Router { num_experts, top_k, bias, normalize } => {
+        NodeKind::PatchesToSequence {} => OpKind::PatchesToSequence,
+        NodeKind::FirstToken {} => OpKind::FirstToken,
+        NodeKind::Router { num_experts, top_k, bias, normalize } => {
             let num_experts = size("num_experts", *num_experts)?;
             let top_k = size("top_k", *top_k)?;
             if top_k > num_experts {
@@ -243,13 +245,13 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             let routing = Routing { normalized: *normalize, ..Routing::NORMALIZED };
             OpKind::Router { num_experts, top_k, bias: *bias, routing }
         }
-        Kind::Dispatch { top_k } => OpKind::Dispatch { top_k: size("top_k", *top_k)? },
-        Kind::Combine {} => OpKind::Combine,
-        Kind::CrossEntropy { over } => {
+        NodeKind::Dispatch { top_k } => OpKind::Dispatch { top_k: size("top_k", *top_k)? },
+        NodeKind::Combine {} => OpKind::Combine,
+        NodeKind::CrossEntropy { over } => {
             let over = over.map_or_else(|| last(x), Ok)?;
             OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() }
         }
-        Kind::MeanSquaredError {} => OpKind::MeanSquaredError,
+        NodeKind::MeanSquaredError {} => OpKind::MeanSquaredError,
     })
 }
 

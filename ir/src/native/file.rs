@@ -4,7 +4,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::attributes::Extent;
-use super::kind::Kind;
+use super::kind::NodeKind;
 use crate::text::{printable, printable_value};
 
 /// The version of the format that is read.
@@ -110,5 +110,5 @@ pub(super) struct Node {
     pub(super) tied_to: Option<String>,
     /// Operation of the node, with its attributes.
     #[serde(flatten)]
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
 }

@@ -8,7 +8,7 @@ use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// Data that the model is given: images, features, tokens.
     Input {
         /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may have "s".
@@ -382,7 +382,7 @@ pub(super) enum Kind {
     MeanSquaredError {},
 }
 
-impl Kind {
+impl NodeKind {
     /// True if the node has no inputs.
     pub(super) fn is_source(&self) -> bool {
         matches!(self, Self::Input { .. } | Self::Parameter { .. })

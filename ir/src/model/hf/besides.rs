@@ -15,7 +15,7 @@ use crate::model::transformer::Besides;
 /// The file `ir/towers.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Counts {
+struct TowerTable {
     /// Formulas that any rule may name.
     formulas: BTreeMap<String, String>,
     /// Encoders by the `model_type` of their configuration.
@@ -33,7 +33,7 @@ struct Multimodal {
     text: Option<String>,
     tied: Option<Tied>,
     /// Parts other than the language model, in order.
-    parts: Vec<Part>,
+    parts: Vec<ModelPart>,
 }
 
 /// Condition for a tied head; the outer configuration decides in transformers since version 5.
@@ -58,7 +58,7 @@ struct Counted {
     classes: Vec<String>,
     /// Operators or facts that its graph would need.
     why: String,
-    parts: Vec<Part>,
+    parts: Vec<ModelPart>,
 }
 
 /// Parameters of an encoder or a projector.
@@ -87,7 +87,7 @@ struct Rule {
 /// A part of a multimodal model.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Part {
+struct ModelPart {
     /// Vision, audio or projector.
     name: String,
     /// Section of its configuration; without one, that of the whole model.
@@ -104,7 +104,7 @@ struct Part {
     optional: bool,
 }
 
-static TOWERS: LazyLock<Counts> = LazyLock::new(|| {
+static TOWERS: LazyLock<TowerTable> = LazyLock::new(|| {
     let text = include_str!("../../../towers.json");
     serde_json::from_str(text).expect("towers are valid; a test reads all")
 });
@@ -170,7 +170,7 @@ pub(super) fn counted(
         let class = class.to_owned();
         return Err(ModelError::UnsupportedClass { architecture, class, supported });
     }
-    let of_class = |part: &&Part| {
+    let of_class = |part: &&ModelPart| {
         part.classes.is_empty() || part.classes.iter().any(|of_part| of_part == class)
     };
     match count(model_type, parts.iter().filter(of_class), object)? {
@@ -187,7 +187,7 @@ pub(super) fn counted(
 /// Parts with their parameters, or words for one that is not known.
 fn count<'p>(
     model_type: &str,
-    parts: impl Iterator<Item = &'p Part>,
+    parts: impl Iterator<Item = &'p ModelPart>,
     object: &Map<String, Value>,
 ) -> Result<Result<Vec<Besides>, String>, ModelError> {
     let mut all = Vec::new();

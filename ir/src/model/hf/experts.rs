@@ -25,7 +25,7 @@ pub(super) struct Experts {
     without: Without,
     /// Number of experts below which there is the dense block instead.
     #[serde(default)]
-    fewest: u64,
+    min_count: u64,
     /// Number of experts for each token.
     top_k: Number,
     /// Inner width of an expert, where it differs from that of a dense layer.
@@ -179,7 +179,7 @@ impl Experts {
             _ => FeedForward::Dense(mlp),
         };
         // With zero experts, only the shared block is left, or the mixture is refused by later checks.
-        let is_left_out = count.is_none_or(|count| count < self.fewest)
+        let is_left_out = count.is_none_or(|count| count < self.min_count)
             || count == Some(0) && (self.without == Without::Dense || shared.is_some());
         if is_left_out {
             return Ok(FeedForwards { dense, sparse: None, layers });

@@ -51,28 +51,28 @@ pub(super) struct Library {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     product: Product,
-    elements: Elements,
+    elements: ProductElements,
     alignments: [u64; 4],
 }
 
 /// Element types of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Elements {
+pub(super) struct ProductElements {
     /// Element type of both operands.
-    pub(super) read: Element,
+    pub(super) read: ProductElement,
     /// Element type of the result and of the summand.
-    pub(super) written: Element,
+    pub(super) written: ProductElement,
 }
 
 /// An element type of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Element {
+pub(super) enum ProductElement {
     Fp32,
     Fp16,
     Bf16,
 }
 
-impl Element {
+impl ProductElement {
     /// The type of an array's elements; none if cuBLASLt is not used for it.
     pub(super) fn of(dtype: DType) -> Option<Self> {
         match dtype {
@@ -139,7 +139,7 @@ impl Library {
     pub(super) unsafe fn start(
         &mut self,
         product: Product,
-        elements: Elements,
+        elements: ProductElements,
         addresses: Addresses,
         adds: bool,
     ) -> Result<(), String> {
@@ -234,7 +234,7 @@ fn alignment(address: u64) -> u64 {
 #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
 fn matrix(
     stored: &Stored,
-    element: Element,
+    element: ProductElement,
     batch: usize,
 ) -> Result<sys::cublasLtMatrixLayout_t, CublasError> {
     let Stored { rows, columns, leading, batch_stride } = *stored;

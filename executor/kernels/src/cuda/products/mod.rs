@@ -27,7 +27,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 
 use self::layout::{Product, View};
-use self::library::{Addresses, Element, Elements, FAILED, Library};
+use self::library::{Addresses, FAILED, Library, ProductElement, ProductElements};
 use super::compute_stream::ComputeStream;
 use super::context_of;
 use crate::failure::DeviceError;
@@ -103,7 +103,7 @@ struct Target {
 
 impl ProductRequest {
     fn new(left: &Tensor, right: &Tensor) -> Option<Self> {
-        if Element::of(left.dtype).is_none() || left.dtype != right.dtype || !is_present() {
+        if ProductElement::of(left.dtype).is_none() || left.dtype != right.dtype || !is_present() {
             return None;
         }
         let (left, right) = (left.clone(), right.clone());
@@ -139,9 +139,10 @@ impl ProductRequest {
         let Self { product, left, right } = self;
         let library = library_on(&left.device);
         let element = |tensor: &Tensor| {
-            Element::of(tensor.dtype).expect("what products are asked of is looked at before")
+            ProductElement::of(tensor.dtype)
+                .expect("what products are asked of is looked at before")
         };
-        let elements = Elements { read: element(&left), written: element(&result) };
+        let elements = ProductElements { read: element(&left), written: element(&result) };
         let (device, stream, adds) = (left.device.clone(), StreamId::current(), addend.is_some());
         let binding = |tensor: &Tensor| tensor.handle.clone().binding();
         let addend = addend.as_ref().unwrap_or(&result);

@@ -500,13 +500,23 @@ impl<'a> BlockCost<'a> {
     /// Bytes saved for backward by the framework's kernels. With full recompute a block's input is saved, by every
     /// framework.
     pub(crate) fn saved(&self, policy: BlockRecompute) -> Bytes {
-        let saved = self.work.saved_bytes(policy).get() as f64;
-        let saved = match policy {
-            _ if self.has_loss() => self.parts_of_logits() * (saved + self.buffered_logits()),
+        let saved = self.work.saved_bytes(policy).as_f64();
+        if self.has_loss() {
+            return Bytes::from_f64(self.parts_of_logits() * (saved + self.buffered_logits()));
+        }
+        self.saved_by_framework(policy, saved)
+    }
+
+    /// Part of [`Self::saved`] that can be offloaded; all of it where no modules were chosen.
+    pub(crate) fn offloadable(&self, policy: BlockRecompute) -> Bytes {
+        self.saved_by_framework(policy, self.work.offloadable_bytes(policy).as_f64())
+    }
+
+    fn saved_by_framework(&self, policy: BlockRecompute, saved: f64) -> Bytes {
+        Bytes::from_f64(match policy {
             BlockRecompute::Full => saved,
             _ => saved * self.hardware.framework.memory.saved,
-        };
-        Bytes::new(saved as u64)
+        })
     }
 
     /// Bytes of a vocabulary shard's logits that stay in buffers.

@@ -42,6 +42,8 @@ pub struct BlockPasses {
     pub recompute: ByPolicy<PassTime>,
     /// Activations saved from forward to backward, in bytes, by policy.
     pub saved: ByPolicy<Bytes>,
+    /// Part of `saved` that can be offloaded, in bytes, by policy; that of the ends of the chain is not used.
+    pub offloadable: ByPolicy<Bytes>,
     /// Part of the input that is saved in addition where the block before is on another stage, or is recomputed while
     /// this one is not.
     pub shared: Bytes,
@@ -136,6 +138,7 @@ impl BlockPasses {
             weight_grad: play(&parts.weight_grad),
             recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
             saved: ByPolicy::new(|policy| cost.saved(policy)),
+            offloadable: ByPolicy::new(|policy| cost.offloadable(policy)),
             shared: work.shared_bytes(),
             gradients: cost.gradients(),
             largest_weight: work.largest_weight(),

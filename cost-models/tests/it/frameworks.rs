@@ -131,7 +131,7 @@ fn frameworks_that_contradict_themselves_are_refused() {
         ),
         (
             |it| it["abilities"]["offload"] = json!(["activations:2"]),
-            "which blocks are offloaded is said by `abilities.activation_offload`",
+            "what is offloaded of layers is said by `abilities.activation_offload`",
         ),
         (
             |it| it["abilities"]["exclusions"] = json!([{ "features": [], "source": "a file" }]),

@@ -8,7 +8,8 @@ use super::exclusion::{Exclusion, Feature, Features};
 use super::zero::{ShardGroups, ZeroAbility};
 use crate::cluster::Precision;
 use crate::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, TokenDispatcher,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, OffloadModule, OffloadModules, Recompute,
+    RecomputeModule, TokenDispatcher,
 };
 use crate::layout::{Offload, OffloadedActivations, ZeroStage};
 use crate::optimizer::Optimizer;
@@ -150,7 +151,8 @@ choices! {
         #[default]
         WithFullRecompute,
         /// Neither recompute nor pipelines nor CUDA graphs: all that some layers keep, but for one at least
-        /// (Megatron-Core's `--cpu-offloading-num-layers`).
+        /// (Megatron-Core's `--cpu-offloading-num-layers`). Or no full recompute: what some modules of all layers keep
+        /// (`--fine-grained-activation-offloading`).
         OfSomeLayers,
         /// Anything.
         Any,
@@ -372,6 +374,10 @@ impl Abilities {
             (ActivationOffload::OfSomeLayers, OffloadedActivations::Blocks(each)) => {
                 u64::from(each.get()) < num_blocks.saturating_sub(2)
             }
+            (ActivationOffload::OfSomeLayers, OffloadedActivations::Modules(modules)) => {
+                !modules.contains(OffloadModule::AttentionOutput)
+                    || modules.contains(OffloadModule::Attention)
+            }
         };
         supports_blocks && self.offload.contains(&offload.of_all_blocks())
     }
@@ -388,7 +394,10 @@ impl Abilities {
         !offload.activations.is_some()
             || match self.activation_offload {
                 ActivationOffload::WithFullRecompute => recompute == Recompute::Full,
-                ActivationOffload::OfSomeLayers => plain && recompute == Recompute::None,
+                ActivationOffload::OfSomeLayers => match offload.activations.modules() {
+                    None => plain && recompute == Recompute::None,
+                    Some(modules) => offloads_modules_with(modules, recompute, graphs),
+                },
                 ActivationOffload::Any => true,
             }
     }
@@ -493,8 +502,8 @@ impl Abilities {
             return contradiction(one, &other, works);
         }
         if self.offload.iter().any(|it| *it != it.of_all_blocks()) {
-            let one = "`abilities.offload` has a number of blocks";
-            let other = "which blocks are offloaded is said by `abilities.activation_offload`";
+            let one = "`abilities.offload` has a number of blocks, or modules";
+            let other = "what is offloaded of layers is said by `abilities.activation_offload`";
             let works = "`activations` and `\"activation_offload\": \"of-some-layers\"`";
             return contradiction(one, other, works);
         }
@@ -536,4 +545,30 @@ fn no_twice<T: PartialEq>(
         Some((_, what)) => Err(FrameworkError::Twice { field, what: format!("`{}`", name(what)) }),
         None => Ok(()),
     }
+}
+
+/// Returns whether modules can be offloaded by themselves together with recompute and CUDA graphs: experts are not
+/// recomputed whole, and norms do not lie at the border of a graph.
+///
+/// # Source
+///
+/// Megatron-Core, `TransformerConfig.__post_init__` and `TransformerLayer._set_offload_modules`.
+fn offloads_modules_with(
+    offloaded: OffloadModules,
+    recompute: Recompute,
+    graphs: CudaGraphs,
+) -> bool {
+    use OffloadModule::{AttentionNorm, ExpertActivations, ExpertInputs, ExpertNorm};
+    let has = |modules: [OffloadModule; 2]| modules.iter().any(|it| offloaded.contains(*it));
+    let recomputes_experts =
+        recompute.modules().is_some_and(|it| it.contains(RecomputeModule::Experts));
+    let is_of_modules =
+        matches!(recompute, Recompute::None | Recompute::Selective | Recompute::Modules(_));
+    is_of_modules
+        && !(recomputes_experts && has([ExpertInputs, ExpertActivations]))
+        && match graphs {
+            CudaGraphs::None => true,
+            CudaGraphs::Layers => !has([AttentionNorm, ExpertNorm]),
+            CudaGraphs::Iteration => false,
+        }
 }

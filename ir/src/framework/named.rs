@@ -111,7 +111,8 @@ impl Abilities {
                 " (it has `activations`, those of all blocks, with full recompute)"
             }
             ActivationOffload::OfSomeLayers => {
-                " (it has `activations:N`, those of fewer than all layers, without recompute, pipelines and CUDA graphs)"
+                " (it has `activations:N`, those of fewer than all layers, without recompute, pipelines and CUDA graphs, \
+                 and those of modules, such as `activations:attention+attention_output`, without full recompute)"
             }
             ActivationOffload::Any => "",
         };

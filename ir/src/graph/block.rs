@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::keeps::Keeps;
+use super::offload::{OffloadModule, OffloadModules};
 use super::op::{Learning, Op, OpKind, Recomputable};
 use super::parameter::Parameter;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
@@ -187,16 +188,23 @@ impl Block {
 
     /// Treatment of each operator's output if `modules` are recomputed.
     fn recomputing(&self, modules: RecomputeModules) -> Vec<Recomputable> {
+        self.with_surroundings(|op, within| modules.of(op, within))
+    }
+
+    /// The module of each operator whose saved tensors may be offloaded.
+    pub(super) fn offload_modules(&self) -> Vec<Option<OffloadModule>> {
+        self.with_surroundings(OffloadModule::of)
+    }
+
+    /// A function of each operator and the facts about the block that decide the modules that it belongs to.
+    fn with_surroundings<T>(&self, of: impl Fn(&Op, Within<'_>) -> T) -> Vec<T> {
         let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
         let has_latents = self.has_latents();
-        let of = |node: Node<'_>| {
+        let of_node = |node: Node<'_>| {
             let reads_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
-            modules.of(
-                node.op,
-                Within { layer: self.layer(node), reads_experts, has_router, has_latents },
-            )
+            of(node.op, Within { layer: self.layer(node), reads_experts, has_router, has_latents })
         };
-        self.nodes().map(of).collect()
+        self.nodes().map(of_node).collect()
     }
 }
 
@@ -387,6 +395,12 @@ impl Graph {
         }
         self.modules = Some(modules);
         Ok(self)
+    }
+
+    /// The modules whose saved tensors may be offloaded, of all blocks but the first and the last; `None` without any.
+    pub fn offload_modules(&self) -> Option<OffloadModules> {
+        let layers = 1..self.classes.len().saturating_sub(1).max(1);
+        OffloadModules::new(self.classes[layers].iter().flat_map(Block::offload_modules).flatten())
     }
 
     /// The modules that selective recompute applies to, where these were [chosen](Self::recomputing).

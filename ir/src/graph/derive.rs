@@ -77,6 +77,28 @@ impl Block {
     }
 }
 
+/// A saved tensor, as the operators that save it are gone through.
+#[derive(Clone, Copy, Debug)]
+struct SavedTensor {
+    bytes: Bytes,
+    /// The first operator that needs it in backward, after which it is freed.
+    until: OpId,
+    /// True if no operator that saves it keeps it on the device.
+    is_offloadable: bool,
+}
+
+impl SavedTensor {
+    const fn until(op: OpId) -> Self {
+        Self { bytes: Bytes::ZERO, until: op, is_offloadable: true }
+    }
+
+    /// Adds an operator that saves it.
+    const fn add(&mut self, bytes: Bytes, is_offloaded: bool) {
+        self.bytes = bytes;
+        self.is_offloadable &= is_offloaded;
+    }
+}
+
 impl Sharded<'_> {
     fn exchanges(&self, requires_grad: &[bool]) -> Vec<Exchange> {
         let sharding = self.setting.sharding;
@@ -241,13 +263,14 @@ impl Sharded<'_> {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        // With the first operator that needs each in backward, after which it is freed.
-        let mut saved: BTreeMap<(OpId, SavedPart), (Bytes, OpId)> = BTreeMap::new();
-        let mut starts: BTreeMap<OpId, (Bytes, OpId)> = BTreeMap::new();
+        let is_offloaded = self.is_offloaded();
+        let mut saved: BTreeMap<(OpId, SavedPart), SavedTensor> = BTreeMap::new();
+        let mut starts: BTreeMap<OpId, SavedTensor> = BTreeMap::new();
         for node in self.block.nodes() {
             let sources = self.block.inputs(node.id);
             let mut save = |op: OpId, part: SavedPart, bytes: Bytes| {
-                saved.entry((op, part)).or_insert((bytes, node.id)).0 = bytes;
+                let of = saved.entry((op, part)).or_insert(SavedTensor::until(node.id));
+                of.add(bytes, is_offloaded[node.id.index()]);
             };
             for keeps in node.op.keeps() {
                 match keeps {
@@ -316,7 +339,8 @@ impl Sharded<'_> {
                     if self.block.op(*source).recomputable != Recomputable::Selective {
                         let bytes =
                             self.kept_bytes(*source, self.placements.wanted[node.id.index()][slot]);
-                        starts.entry(*source).or_insert((bytes, node.id)).0 = bytes;
+                        let of = starts.entry(*source).or_insert(SavedTensor::until(node.id));
+                        of.add(bytes, is_offloaded[node.id.index()]);
                     }
                 }
             }
@@ -326,11 +350,12 @@ impl Sharded<'_> {
         let always = saved.into_iter().map(|(key, it)| (key, it, false));
         always
             .chain(starts.into_iter().map(|(key, it)| (key, it, true)))
-            .map(|((op, part), (bytes, until), is_start)| Saved {
+            .map(|((op, part), tensor, is_start)| Saved {
                 op,
                 part,
-                bytes,
-                until,
+                bytes: tensor.bytes,
+                until: tensor.until,
+                is_offloadable: tensor.is_offloadable,
                 is_start,
                 // Only the output of a region's end is saved.
                 selective: match self.block.op(op).recomputable {
@@ -347,6 +372,15 @@ impl Sharded<'_> {
                     && !is_start,
             })
             .collect()
+    }
+
+    /// For each operator, whether the tensors that it saves are offloaded: where modules were chosen, those of these.
+    fn is_offloaded(&self) -> Vec<bool> {
+        let Some(modules) = self.setting.offloaded else {
+            return vec![true; self.block.nodes().len()];
+        };
+        let all = self.block.offload_modules().into_iter();
+        all.map(|module| module.is_some_and(|it| modules.contains(it))).collect()
     }
 
     /// Bytes that an operator saves in addition to its inputs and outputs.

@@ -15,7 +15,9 @@ mod infer;
 mod keeps;
 mod kernels;
 mod loss;
+mod modules;
 mod numerics;
+mod offload;
 mod op;
 mod parameter;
 mod placement;
@@ -40,10 +42,12 @@ pub use elementwise::{Elementwise, ReduceFunction, Upsampling};
 pub use flops::ForwardFlops;
 pub use keeps::Keeps;
 pub use loss::{Loss, LossGradient, LossKind, USUAL_CHUNKS};
+pub use modules::{LayerModule, ModuleSet};
 pub use numerics::{
     AlibiSlopes, ExpertGroups, PositionBias, Real, RotaryPairs, RotaryScaling, Rotation,
     RouterScores, Routing, Scores,
 };
+pub use offload::{OffloadModule, OffloadModules};
 pub use op::{
     Activation, AttentionMask, EmbeddedRows, Learning, NormKind, Op, OpKind, Recomputable,
     Recurrence,

@@ -549,6 +549,14 @@ impl Op {
         self.parameters.iter().filter(own)
     }
 
+    /// True for the activation function of a feed-forward block, gated or not.
+    pub(super) const fn is_activation(&self) -> bool {
+        matches!(
+            self.kind,
+            OpKind::Activation(_) | OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. }
+        )
+    }
+
     /// True if the operator has parameters that are frozen.
     pub fn is_frozen(&self) -> bool {
         !self.parameters.is_empty() && matches!(self.learning, Learning::Frozen(_))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::modules::{LayerModule, ModuleSet};
 use super::op::{Op, OpKind, Recomputable};
 use super::tensor::DimName;
 
@@ -216,10 +217,7 @@ impl RecomputeModule {
     /// through `tensor_parallel.checkpoint`.
     fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
         let Layer { name, is_before_sum } = within.layer;
-        let is_activation = matches!(
-            op.kind,
-            OpKind::Activation(_) | OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. }
-        );
+        let is_activation = op.is_activation();
         let of_region = |is_in: bool, is_end: bool| match (is_in, is_end) {
             (true, true) => Recomputable::SelectiveEnd,
             (true, false) => Recomputable::Selective,
@@ -262,22 +260,23 @@ impl RecomputeModule {
     }
 }
 
-/// A set of modules, at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecomputeModules(u8);
+/// A set of modules that are recomputed.
+pub type RecomputeModules = ModuleSet<RecomputeModule>;
+
+impl LayerModule for RecomputeModule {
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    /// Name in Megatron-Core's `--recompute-modules`.
+    fn megatron_name(self) -> Option<&'static str> {
+        self.megatron_name()
+    }
+}
 
 impl RecomputeModules {
-    /// The set of these modules; `None` if there are none.
-    pub fn new(modules: impl IntoIterator<Item = RecomputeModule>) -> Option<Self> {
-        let bits = modules.into_iter().fold(0, |bits, module| bits | 1 << module as u8);
-        (bits != 0).then_some(Self(bits))
-    }
-
-    /// The modules.
-    pub fn iter(self) -> impl Iterator<Item = RecomputeModule> {
-        RecomputeModule::ALL.into_iter().filter(move |module| self.0 & 1 << *module as u8 != 0)
-    }
-
     /// Treatment of an operator's output if these modules are recomputed.
     pub(super) fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
         let all = self.iter().map(|module| module.of(op, within));
@@ -289,13 +288,6 @@ impl RecomputeModules {
     }
 }
 
-impl fmt::Display for RecomputeModules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(RecomputeModule::name).collect();
-        f.write_str(&names.join("+"))
-    }
-}
-
 /// A policy that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseRecomputeError {
@@ -303,7 +295,7 @@ pub enum ParseRecomputeError {
     #[error(
         "`{word}` is no recompute policy\nhint: none, selective, full, full:N for the first N layers of each \
          stage, or modules with commas between them: {}",
-        known_modules()
+        RecomputeModules::known()
     )]
     Unknown {
         /// The word.
@@ -321,15 +313,6 @@ pub enum ParseRecomputeError {
     /// `full:0`, which recomputes no layers.
     #[error("`full:0` computes nothing again\nhint: `none`")]
     NoLayers,
-}
-
-/// Names of the modules, with those of Megatron-Core in brackets.
-fn known_modules() -> String {
-    let name = |module: RecomputeModule| match module.megatron_name() {
-        Some(other) => format!("{module} ({other})"),
-        None => module.to_string(),
-    };
-    RecomputeModule::ALL.map(name).join(", ")
 }
 
 impl FromStr for Recompute {
@@ -355,15 +338,9 @@ impl FromStr for Recompute {
         if let Some(policy) = text.split(['+', ',']).map(str::trim).find(is_policy) {
             return Err(ParseRecomputeError::Several { policy: policy.to_owned() });
         }
-        let module = |word: &str| {
-            let is_named = |module: &RecomputeModule| {
-                word == module.name() || Some(word) == module.megatron_name()
-            };
-            RecomputeModule::ALL.into_iter().find(is_named).ok_or_else(|| unknown(word))
-        };
-        let modules: Vec<RecomputeModule> =
-            text.split(['+', ',']).map(module).collect::<Result<_, _>>()?;
-        RecomputeModules::new(modules).map(Self::Modules).ok_or_else(|| unknown(text))
+        RecomputeModules::named(text.split(['+', ',']))
+            .map(Self::Modules)
+            .map_err(|word| unknown(&word))
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::block::OpId;
 use super::loss::{LossGradient, LossKind};
+use super::offload::OffloadModules;
 use super::op::AttentionMask;
 use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
@@ -52,6 +53,8 @@ pub struct ShardContext {
     pub gathers_by_operator: bool,
     /// True if inputs that a rank gathered for its products are saved whole.
     pub keeps_gathered: bool,
+    /// The modules whose saved tensors are in the host's memory, where not those of whole blocks are.
+    pub offloaded: Option<OffloadModules>,
 }
 
 /// Documents in the sequences of the replica that all others wait for.
@@ -100,6 +103,7 @@ impl ShardContext {
             documents: None,
             gathers_by_operator: false,
             keeps_gathered: false,
+            offloaded: None,
         }
     }
 }
@@ -271,6 +275,8 @@ pub struct Saved {
     pub bytes: Bytes,
     /// The last operator whose backward needs it.
     pub until: OpId,
+    /// True if it can be offloaded: all operators that save it are of offloaded modules, where these were chosen.
+    pub is_offloadable: bool,
     /// True if selective recompute drops it.
     pub selective: bool,
     /// True if only selective recompute saves it, as an input to the recomputation.
@@ -436,15 +442,22 @@ pub struct BlockWork {
 impl BlockWork {
     /// Bytes saved from forward to backward under a policy.
     pub fn saved_bytes(&self, recompute: BlockRecompute) -> Bytes {
-        self.saved
-            .iter()
-            .filter(|saved| match recompute {
-                BlockRecompute::None => !saved.is_start && !saved.is_shared,
-                BlockRecompute::Selective => !saved.selective,
-                BlockRecompute::Full => saved.block_input,
-            })
-            .map(|saved| saved.bytes)
-            .sum()
+        self.saved_under(recompute).map(|saved| saved.bytes).sum()
+    }
+
+    /// Part of [`Self::saved_bytes`] that can be offloaded.
+    pub fn offloadable_bytes(&self, recompute: BlockRecompute) -> Bytes {
+        let saved = self.saved_under(recompute).filter(|saved| saved.is_offloadable);
+        saved.map(|saved| saved.bytes).sum()
+    }
+
+    /// Tensors saved from forward to backward under a policy.
+    fn saved_under(&self, recompute: BlockRecompute) -> impl Iterator<Item = &Saved> {
+        self.saved.iter().filter(move |saved| match recompute {
+            BlockRecompute::None => !saved.is_start && !saved.is_shared,
+            BlockRecompute::Selective => !saved.selective,
+            BlockRecompute::Full => saved.block_input,
+        })
     }
 
     /// Bytes that a block saves without recompute where the block before it is on another stage, or is recomputed.

@@ -3,7 +3,7 @@
 use super::by_group::MicroBatchesByGroup;
 use super::offload::Offload;
 use super::zero::ZeroStage;
-use crate::graph::Recompute;
+use crate::graph::{OffloadModules, Recompute};
 use crate::schedule::{GenerateError, ScheduleKind};
 
 /// Hint at GPU counts or degrees with which a layout and a number of GPUs agree.
@@ -37,6 +37,18 @@ fn undivided_text(what: &str, size: u64, by: &str, degree: u64, works: u64) -> S
 }
 
 /// Hint at degrees that result in the given number of stages.
+fn modules_hint(known: Option<OffloadModules>) -> String {
+    match known {
+        Some(known) => {
+            let names = known.to_string();
+            format!("the model's layers have none of them\nhint: they have `activations:{names}`")
+        }
+        None => "the model has no layers with such modules\nhint: `activations`, which is all \
+                 that blocks keep"
+            .to_owned(),
+    }
+}
+
 fn stages_hint(given: u32, virtual_stages: u32, fits: u32) -> String {
     if virtual_stages > 1 {
         return format!("`virtual_stages` {fits} has as many");
@@ -297,6 +309,14 @@ pub enum LayoutError {
         blocks: u32,
         /// Blocks of the model.
         num_blocks: u64,
+    },
+    /// Offload of the activations of modules of which the model's layers have none.
+    #[error("`offload` activations:{modules}, but {}", modules_hint(*known))]
+    OffloadedModules {
+        /// Modules whose activations were to be offloaded.
+        modules: OffloadModules,
+        /// Modules of the model's layers.
+        known: Option<OffloadModules>,
     },
     /// Recompute of more layers than the model has.
     #[error(

@@ -6,7 +6,8 @@ use super::offload::OffloadedActivations;
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
 use crate::graph::{
-    ContextParallelKind, DimName, Extent, Graph, OpKind, Recompute, RecomputeModules,
+    ContextParallelKind, DimName, Extent, Graph, OffloadModules, OpKind, Recompute,
+    RecomputeModules,
 };
 use crate::schedule::ScheduleKind;
 
@@ -39,6 +40,8 @@ pub struct Limits {
     pub has_sequence: bool,
     /// Modules that selective recompute applies to, where these were chosen.
     pub recomputed_modules: Option<RecomputeModules>,
+    /// Modules whose activations can be offloaded by themselves.
+    pub offload_modules: Option<OffloadModules>,
     /// True if the memory of the hosts is known.
     pub has_host: bool,
 }
@@ -87,6 +90,7 @@ impl Limits {
             experts: Vec::new(),
             has_sequence: graph.has_sequence(),
             recomputed_modules: graph.recomputed_modules(),
+            offload_modules: graph.offload_modules(),
             has_host: true,
         };
         for (_, block) in graph.classes() {
@@ -466,6 +470,13 @@ impl Limits {
         {
             let (blocks, num_blocks) = (each.get(), self.num_blocks);
             return Err(LayoutError::OffloadedBlocks { blocks, num_blocks });
+        }
+        if let OffloadedActivations::Modules(modules) = offload.activations
+            && !self
+                .offload_modules
+                .is_some_and(|known| modules.iter().any(|it| known.contains(it)))
+        {
+            return Err(LayoutError::OffloadedModules { modules, known: self.offload_modules });
         }
         if !offload.works_with_schedule(schedule) {
             let needs = format!(

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::zero::ZeroStage;
+use crate::graph::OffloadModules;
 use crate::schedule::{ScheduleKind, Updates};
 
 /// Model states and activations that are in the host's memory instead of the device's.
@@ -36,6 +37,8 @@ pub enum OffloadedActivations {
     AllBlocks,
     /// This number of blocks of each stage (Megatron-Core's `--cpu-offloading-num-layers`).
     Blocks(NonZeroU32),
+    /// All blocks, but only what these modules save (Megatron-Core's `--fine-grained-activation-offloading`).
+    Modules(OffloadModules),
 }
 
 impl OffloadedActivations {
@@ -44,11 +47,19 @@ impl OffloadedActivations {
         self != Self::None
     }
 
+    /// The modules whose saved tensors are offloaded, for [`Self::Modules`].
+    pub const fn modules(self) -> Option<OffloadModules> {
+        match self {
+            Self::Modules(modules) => Some(modules),
+            _ => None,
+        }
+    }
+
     /// Number of blocks with offloaded activations, of `num_blocks` blocks in `num_stages` stages.
     pub fn of_blocks(self, num_blocks: u32, num_stages: u32) -> u32 {
         match self {
             Self::None => 0,
-            Self::AllBlocks => num_blocks,
+            Self::AllBlocks | Self::Modules(_) => num_blocks,
             Self::Blocks(each) => num_blocks.min(each.get().saturating_mul(num_stages)),
         }
     }
@@ -71,7 +82,7 @@ impl Offload {
         })
     }
 
-    /// The offload with activations of all blocks instead of some.
+    /// The offload with all activations of all blocks instead of some.
     #[must_use]
     pub fn of_all_blocks(self) -> Self {
         let activations = match self.activations {
@@ -106,6 +117,7 @@ impl fmt::Display for Offload {
             OffloadedActivations::None => None,
             OffloadedActivations::AllBlocks => Some("activations".to_owned()),
             OffloadedActivations::Blocks(each) => Some(format!("activations:{each}")),
+            OffloadedActivations::Modules(modules) => Some(format!("activations:{modules}")),
         };
         let named = |is_there: bool, name: &str| is_there.then(|| name.to_owned());
         let (optimizer, parameters) =
@@ -121,7 +133,8 @@ impl fmt::Display for Offload {
 #[error(
     "`{part}` is not one of optimizer, parameters, activations, or none alone\n\
      hint: several have commas between them, as in `optimizer,parameters`; `activations:20` are those of 20 blocks \
-     of each stage"
+     of each stage, `activations:attention+attention_output` those of modules: {}",
+    OffloadModules::known()
 )]
 pub struct ParseOffloadError {
     part: String,
@@ -141,10 +154,13 @@ impl FromStr for Offload {
                 "parameters" => offload.parameters = true,
                 "activations" => offload.activations = OffloadedActivations::AllBlocks,
                 other => {
-                    let each = other.strip_prefix("activations:").and_then(|it| it.parse().ok());
-                    let blocks = each.map(OffloadedActivations::Blocks);
+                    let some = other.strip_prefix("activations:").and_then(|some| {
+                        let blocks = some.parse().ok().map(OffloadedActivations::Blocks);
+                        let modules = OffloadModules::named(some.split('+')).ok();
+                        blocks.or_else(|| modules.map(OffloadedActivations::Modules))
+                    });
                     offload.activations =
-                        blocks.ok_or_else(|| ParseOffloadError { part: other.to_owned() })?;
+                        some.ok_or_else(|| ParseOffloadError { part: other.to_owned() })?;
                 }
             }
         }
@@ -174,8 +190,8 @@ impl schemars::JsonSchema for Offload {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": "^(none|(optimizer|parameters|activations(:[1-9][0-9]*)?)\
-                (,(optimizer|parameters|activations(:[1-9][0-9]*)?))*)$"
+            "pattern": "^(none|(optimizer|parameters|activations(:[1-9][0-9]*|:[a-z_1+]+)?)\
+                (,(optimizer|parameters|activations(:[1-9][0-9]*|:[a-z_1+]+)?))*)$"
         })
     }
 }
@@ -186,16 +202,30 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in
-            ["none", "optimizer", "optimizer,parameters", "activations", "optimizer,activations:20"]
-        {
+        for text in [
+            "none",
+            "optimizer",
+            "optimizer,parameters",
+            "activations",
+            "optimizer,activations:20",
+            "activations:attention+attention_output",
+        ] {
             assert_eq!(text.parse::<Offload>().unwrap().to_string(), text);
         }
         let offload: Offload = "activations, optimizer".parse().unwrap();
         assert_eq!(offload.to_string(), "optimizer,activations");
-        for text in
-            ["", "all", "optimizer,none", "optimizer+parameters", "activations:0", "optimizer:2"]
-        {
+        let theirs: Offload = "activations:moe_act+core_attn".parse().unwrap();
+        assert_eq!(theirs.to_string(), "activations:attention+expert_activations");
+        for text in [
+            "",
+            "all",
+            "activations:",
+            "activations:norms",
+            "optimizer,none",
+            "optimizer+parameters",
+            "activations:0",
+            "optimizer:2",
+        ] {
             text.parse::<Offload>().unwrap_err();
         }
     }

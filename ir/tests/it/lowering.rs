@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use ir::collective::Collective;
 use ir::graph::{
     Axis, Block, BlockRecompute, BlockWork, ElementType, EmbeddingTable, Extent, Graph,
-    LossGradient, LossKind, OpId, OpKind, Recomputable, ShardContext, Sharding, Sizes, Tensor,
+    LossGradient, LossKind, OffloadModules, OpId, OpKind, Recomputable, ShardContext, Sharding,
+    Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -167,6 +168,33 @@ fn a_layer_keeps_what_its_functions_take() {
     let more = eager.saved_bytes(BlockRecompute::None) - fused.saved_bytes(BlockRecompute::None);
     assert_eq!(more.get(), 2 * 2 * hidden + gate);
     assert_eq!(fused.gradients.get(), (2 * gate + gate + hidden) - gate);
+}
+
+/// A tensor leaves the device where all that save it are of offloaded modules: attention's output is saved by attention
+/// and by the projection after it. Of plain attention the norm before is part of the projections.
+#[test]
+fn modules_offload_what_no_other_saves() {
+    let graph = graph(LLAMA, GraphOptions::default());
+    let hidden = 3 * 128 * 64 * 2;
+    let (norms, softmaxes) = (3 * 128 * 4, 3 * 128 * 4 * 4);
+    for (modules, bytes) in [
+        ("attention", 3 * hidden + softmaxes),
+        ("attention_output", 0),
+        ("attention+attention_output", 4 * hidden + softmaxes),
+        ("query_key_value", 2 * hidden + norms),
+        ("attention_norm", 0),
+        ("expert_norm+expert_inputs+expert_activations", 0),
+    ] {
+        let sizes = Sizes { micro_batch_size: 3, sequence_length: 128 };
+        let offloaded = OffloadModules::named(modules.split('+')).ok();
+        let plain = ShardContext::plain(sizes, Sharding::NONE);
+        let work = block(&graph, "layer").work(&ShardContext { offloaded, ..plain });
+        assert_eq!(work.offloadable_bytes(BlockRecompute::None).get(), bytes, "{modules}");
+    }
+    assert_eq!(
+        graph.offload_modules().unwrap().to_string(),
+        "query_key_value+attention+attention_output"
+    );
 }
 
 /// PyTorch's own attention keeps its probabilities in fp32 for the softmax, and cast to 16 bits for the product: of a

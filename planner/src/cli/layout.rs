@@ -71,7 +71,8 @@ pub(crate) struct LayoutArgs {
     #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
     recompute_layers: Option<RecomputeLayers>,
     /// What to keep in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
-    /// `parameters` (with ZeRO 3), `activations` of all blocks or `activations:20` of 20 blocks of each stage
+    /// `parameters` (with ZeRO 3), `activations` of all blocks, `activations:20` of 20 blocks of each stage or
+    /// `activations:attention+attention_output` of modules
     /// [default: none].
     #[arg(long, value_name = "WHAT", value_parser = parse_offload)]
     offload: Option<Offload>,

@@ -18,8 +18,13 @@ fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
 }
 
 fn offloads() -> impl Strategy<Value = Offload> {
-    let all =
-        ["optimizer", "optimizer,parameters", "activations", "optimizer,parameters,activations"];
+    let all = [
+        "optimizer",
+        "optimizer,parameters",
+        "activations",
+        "optimizer,parameters,activations",
+        "activations:query_key_value+attention+attention_output+expert_inputs",
+    ];
     select(all.map(|text| text.parse::<Offload>().unwrap()).to_vec())
 }
 
@@ -57,7 +62,8 @@ proptest! {
             prop_assert_eq!(&pruned, &all);
             for found in &pruned {
                 prop_assert_eq!(found.layout.offload, offload);
-                prop_assert!(problem.fits_with_headroom(&found.evaluation.memory));
+                let memory = &found.evaluation.memory;
+                prop_assert!(problem.fits_with_headroom(memory), "{} {memory:?}", found.layout);
                 check_found(&problem, found)?;
                 check_timeline(&problem, found)?;
             }
@@ -205,6 +211,8 @@ fn what_cannot_be_offloaded() {
     check("--layout dp2 --zero 3 --offload parameters", &["parameters", "--offload optimizer,"]);
     check("--layout dp2 --offload activations:0", &["activations:0", "activations:20"]);
     check("--layout dp2 --offload activations:99", &["activations:99", "blocks", "`activations`"]);
+    check("--layout dp2 --offload activations:norms", &["activations:norms", "expert_inputs"]);
+    check("--layout dp2 --offload activations:moe_act", &["none of them", "query_key_value"]);
     check("--layout dp2 --cluster rtx-4090 --offload optimizer", &["host", "memory_bytes"]);
     place.fails(
         "evaluate {}/model.json --gpus 2 --layout pp2 --schedule async-1f1b --offload optimizer",

@@ -201,6 +201,7 @@ impl<'a> OnHardware<'a> {
             switches: Switches::USUAL,
             gathers_by_operator: false,
             documents: None,
+            offloaded: None,
         };
         let Hardware { precision, device, .. } = &problem.hardware;
         let bytes = problem.state_bytes();

@@ -42,6 +42,7 @@ fn parameters_key(family: &Family) -> ShapeKey {
         micro_batch_size: 1,
         gathers_by_operator: false,
         documents: None,
+        offloaded: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ir::graph::{ContextParallelKind, Sharding};
-use ir::layout::{LayoutError, LayoutSpec, PartialLayout, largest_divisor};
+use ir::layout::{LayoutError, LayoutSpec, Offload, PartialLayout, largest_divisor};
 use serde::Serialize;
 
 use super::family::{Family, SubfamilyCounts, divisors};
@@ -77,7 +77,9 @@ impl Space {
         }
         let gpus = problem.limits.num_gpus;
         for tensor in fixed.tensor_parallel.among(divisors(gpus)) {
-            let spec = LayoutSpec::ONE_RANK.sharded(&Sharding::tensor(tensor));
+            let offload = fixed.offload.unwrap_or(Offload::NONE);
+            let spec =
+                LayoutSpec { offload, ..LayoutSpec::ONE_RANK.sharded(&Sharding::tensor(tensor)) };
             if let Err(error) = problem.limits.heads_divide(&spec) {
                 space.reject(Rejection::Tensor, error);
                 continue;
@@ -226,6 +228,7 @@ impl Space {
                 switches: spec.switches,
                 gathers_by_operator: false,
                 documents: if by_group { None } else { problem.document_sizes(split) },
+                offloaded: spec.offload.activations.modules(),
             },
             pipeline_parallel,
             data_parallel,

@@ -27,7 +27,7 @@ pub struct Holdings {
     pub saved: Bytes,
     /// Activations saved by the chain's last block, if it is here.
     pub saved_by_last: Bytes,
-    /// Part of `saved` that can be offloaded to the host: all but the ends of the chain.
+    /// Part of `saved` that can be offloaded to the host: all but the ends of the chain, or what chosen modules save.
     pub offloadable: Bytes,
     /// Number of blocks with offloadable activations.
     pub num_offloadable: u32,
@@ -111,9 +111,10 @@ impl Holdings {
                 self.saved_by_last = saved;
             }
             if !chain.is_end(class) {
-                self.offloadable += saved * u64::from(count);
+                let offloadable = block.offloadable[policy];
+                self.offloadable += offloadable * u64::from(count);
                 self.num_offloadable += count;
-                self.largest_offloadable = self.largest_offloadable.max(saved);
+                self.largest_offloadable = self.largest_offloadable.max(offloadable);
             }
             let dropped = block.saved[BlockRecompute::None].saturating_sub(saved);
             self.recompute_working_set = self.recompute_working_set.max(dropped);

@@ -6,8 +6,8 @@ use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
 use ir::framework::{ExpertOutputs, Fusion, GatheredInputs, KeptInputs, Projections};
 use ir::graph::{
-    Block, ClassId, DocumentSizes, EmbeddingTable, Recompute, ShardContext, Sharding, Sizes,
-    Switches,
+    Block, ClassId, DocumentSizes, EmbeddingTable, OffloadModules, Recompute, ShardContext,
+    Sharding, Sizes, Switches,
 };
 use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
@@ -33,6 +33,8 @@ pub struct ShapeKey {
     pub gathers_by_operator: bool,
     /// Documents in the sequences; `None` where a sequence is one document.
     pub documents: Option<DocumentSizes>,
+    /// The modules whose activations are offloaded, where not those of whole blocks are.
+    pub offloaded: Option<OffloadModules>,
 }
 
 impl ShapeKey {
@@ -50,6 +52,7 @@ impl ShapeKey {
                 micro_batch_size: layout.micro_batch_size,
                 pipeline_parallel: layout.pipeline_parallel,
             }),
+            offloaded: layout.offload.activations.modules(),
         }
     }
 
@@ -96,6 +99,7 @@ impl ShapeKey {
             is_eager: framework.kernels.fusion == Fusion::Eager,
             loss: framework.loss(),
             documents: self.documents,
+            offloaded: self.offloaded,
             routed: problem
                 .expert_load
                 .of(problem.graph.class(ClassId(class)), self.sharding.expert_parallel),

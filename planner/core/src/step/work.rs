@@ -385,7 +385,8 @@ impl<'a> Builder<'a> {
             pass.push(PassPart::Run(self.run(stage, self.assignment.stages[stage].pass(kind))));
         } else {
             if let Some(gather) = gather {
-                pass.extend([PassPart::Start(gather), PassPart::Wait]);
+                pass.push(PassPart::Start(gather));
+                pass.extend((!self.reloads_early(&gather)).then_some(PassPart::Wait));
             }
             for (bucket, run) in self.runs(stage, kind, buckets).enumerate() {
                 let next = gather.filter(|_| bucket as u64 + 1 < buckets);
@@ -398,6 +399,13 @@ impl<'a> Builder<'a> {
         self.add_copies(stage, &mut pass);
         self.add_messages(stage, kind, &mut pass);
         pass
+    }
+
+    /// True for activations of modules that come back from the host: those of the last layer do so beside the pass before
+    /// (`pre_reload_last_layer` of Megatron-Core's `fine_grained_activation_offload.py`).
+    fn reloads_early(&self, transfer: &Transfer) -> bool {
+        let is_copy_alone = transfer.bytes == Bytes::ZERO;
+        is_copy_alone && self.layout.offload.activations.modules().is_some()
     }
 
     /// The runs of a pass that is split into buckets.

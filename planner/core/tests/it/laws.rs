@@ -197,6 +197,7 @@ proptest! {
             switches: Switches::USUAL,
             gathers_by_operator: false,
             documents: None,
+            offloaded: None,
         };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);

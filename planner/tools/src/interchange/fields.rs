@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use ir::graph::OffloadModules;
 use ir::layout::OffloadedActivations;
 use serde_json::Value;
 
@@ -93,6 +94,7 @@ pub(super) fn get(run: &Run<'_>, path: &str) -> Option<String> {
             OffloadedActivations::Blocks(each) => each.get().into(),
             _ => return None,
         },
+        "layout.offload.modules" => offloaded.modules()?.to_string().into(),
         _ => stated(run.settings, path)?,
     };
     match value {
@@ -113,6 +115,11 @@ pub(super) fn set(settings: &mut Imported, path: &str, value: &str) -> serde_jso
         "layout.offload.num_layers" => {
             let layers = value.parse().ok().and_then(NonZeroU32::new);
             *activations = layers.map_or(OffloadedActivations::None, OffloadedActivations::Blocks);
+        }
+        "layout.offload.modules" => {
+            let modules = OffloadModules::named(value.split('+')).ok();
+            *activations =
+                modules.map_or(OffloadedActivations::None, OffloadedActivations::Modules);
         }
         _ => state(settings, path, literal(value))?,
     }

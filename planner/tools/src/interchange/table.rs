@@ -162,10 +162,12 @@ fn is_of(field: &str, whole: &str) -> bool {
 }
 
 /// Group of fields whose options change together.
-fn group(field: &'static str) -> &'static str {
+fn group(field: &str) -> &str {
     match field {
         "layout.pipeline_parallel" | "layout.virtual_stages" => "stages",
-        "layout.offload.all_layers" | "layout.offload.num_layers" => "layout.offload.activations",
+        "layout.offload.all_layers" | "layout.offload.num_layers" | "layout.offload.modules" => {
+            "layout.offload.activations"
+        }
         _ => field,
     }
 }
@@ -499,7 +501,7 @@ mod tests {
         let is_known = |field: &str| {
             STATED.contains(&field)
                 || DERIVED.contains(&field)
-                || ["layout.offload.all_layers", "layout.offload.num_layers"].contains(&field)
+                || group(field) == "layout.offload.activations"
         };
         for row in table.rows() {
             assert!(is_known(row.field), "{row:?}");

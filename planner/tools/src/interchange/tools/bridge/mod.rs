@@ -183,7 +183,7 @@ fn more(view: &ExportView<'_>, line: &mut impl FnMut(&str, &str, &str)) {
         line("mixed_precision.params_dtype", dtype, "of weights, beside their copy in 32 bits");
         line("mixed_precision.pipeline_dtype", dtype, "of what stages send each other");
     }
-    if layout.offload.activations != OffloadedActivations::None {
+    if matches!(layout.offload.activations, OffloadedActivations::Blocks(_)) {
         line("model.cpu_offloading", "True", "of so many layers");
     }
     if layout.switches.cuda_graphs != CudaGraphs::None {

@@ -1,6 +1,9 @@
-//! Recompute in Megatron's options.
+//! Recompute and offload of activations in Megatron's options.
 
-use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
+use ir::graph::{
+    LayerModule, OffloadModule, OffloadModules, Recompute, RecomputeModule, RecomputeModules,
+};
+use ir::layout::OffloadedActivations;
 
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::run::Run;
@@ -61,7 +64,7 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
             }
         }
         Some(false) => {
-            let Some(names) = given.values("--recompute-modules")? else {
+            let Some(names) = names(given, "--recompute-modules")? else {
                 return Ok(attention.map_or(Recompute::None, Recompute::Modules));
             };
             let module = |name: &&str| {
@@ -74,15 +77,53 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
                     OptionError::value("--recompute-modules", *name, works)
                 })
             };
-            // Hydra takes a list with brackets and commas.
-            let names = names
-                .iter()
-                .flat_map(|it| it.split(','))
-                .map(|it| it.trim_matches(|c: char| "[]'\" ".contains(c)));
-            let names: Vec<&str> = names.filter(|it| !it.is_empty()).collect();
             let modules: Vec<RecomputeModule> =
                 names.iter().map(module).collect::<Result<_, _>>()?;
             Ok(RecomputeModules::new(modules).map_or(Recompute::None, Recompute::Modules))
         }
     }
+}
+
+/// Values of an option of offloaded modules, or none if it is not written.
+pub(super) fn write_offloaded(option: &str, run: &Run<'_>) -> Option<Values> {
+    let modules = run.layout.offload.activations.modules()?;
+    let names = || modules.iter().filter_map(OffloadModule::megatron_name).map(str::to_owned);
+    Some(if option == "--offload-modules" { names().collect() } else { Vec::new() })
+}
+
+/// Activations whose modules the options name.
+pub(super) fn read_offloaded(given: &ParsedOptions) -> Result<OffloadedActivations, OptionError> {
+    let option = "--offload-modules";
+    let names = names(given, option)?.unwrap_or_default();
+    if names.is_empty() {
+        return Err(OptionError::missing(
+            option,
+            "fine-grained offload takes the modules, such as core_attn and attn_proj",
+        ));
+    }
+    // The whole of the fused product has both.
+    let parts = names.iter().flat_map(|name| match *name {
+        "fused_group_mlp" => vec!["expert_fc1", "moe_act"],
+        name => vec![name],
+    });
+    let modules = OffloadModules::named(parts).map_err(|name| {
+        let known = OffloadModules::known();
+        OptionError::value(
+            option,
+            name,
+            format!("known, with Megatron's names in brackets: {known}"),
+        )
+    })?;
+    Ok(OffloadedActivations::Modules(modules))
+}
+
+/// Values of an option that takes several; Hydra gives them as one list with brackets and commas.
+fn names<'a>(
+    given: &'a ParsedOptions,
+    option: &'static str,
+) -> Result<Option<Vec<&'a str>>, OptionError> {
+    let Some(values) = given.values(option)? else { return Ok(None) };
+    let parts = values.iter().flat_map(|it| it.split(','));
+    let names = parts.map(|it| it.trim_matches(|c: char| "[]'\" ".contains(c)));
+    Ok(Some(names.filter(|it| !it.is_empty()).collect()))
 }

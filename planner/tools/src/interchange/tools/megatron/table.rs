@@ -56,12 +56,17 @@ pub(in super::super) static DEEPSPEED_TABLE: Table = Table::new(
     "--overlap-grad-reduce",
     "--overlap-param-gather",
     "--recompute-modules",
+    "--fine-grained-activation-offloading",
+    "--offload-modules",
     "--sequence-parallel",
 ]);
 
 fn write(option: &str, run: &Run<'_>) -> Option<Values> {
     match option {
         "--pipeline-model-parallel-layout" => Some(vec![stages::layout_text(&run.stages)]),
+        "--fine-grained-activation-offloading" | "--offload-modules" => {
+            recompute::write_offloaded(option, run)
+        }
         _ => recompute::write(option, run),
     }
 }
@@ -104,6 +109,9 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
             layout.zero_stage = if stays { ZeroStage::Gradients } else { ZeroStage::Parameters };
         }
         "--recompute-granularity" => layout.recompute = recompute::read(given)?,
+        "--fine-grained-activation-offloading" if given.has(option) => {
+            layout.offload.activations = recompute::read_offloaded(given)?;
+        }
         "--cross-entropy-fusion-impl" if !given.has("--cross-entropy-loss-fusion") => {
             settings.framework.kernels.loss.gradient = LossGradient::OverSoftmax;
         }

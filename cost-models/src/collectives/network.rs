@@ -71,6 +71,16 @@ struct Crossing<'a> {
     below: u32,
     /// Members within a domain of this level.
     members: u32,
+    /// Members that a rank reaches over its link of this level: within a node those of the domain, as others are
+    /// reached over the NICs; beyond it, all.
+    reached: u32,
+}
+
+impl Crossing<'_> {
+    /// Number of domains of the level below that are reached.
+    fn domains(&self) -> f64 {
+        f64::from(self.reached) / f64::from(self.below)
+    }
 }
 
 impl Network {
@@ -97,7 +107,8 @@ impl Network {
     ///
     /// Across domains, n ranks, n0 of them within each: the slowest level sets the pace, as in a
     /// pipelined ring through all ranks or a hierarchical algorithm with large messages, and all
-    /// n0 NICs of the group's ranks in a domain carry it. Latencies add up.
+    /// n0 NICs of the group's ranks in a domain carry it. Where nodes have levels between them, what goes on to an
+    /// outer level takes the NIC too. Latencies of the node and between nodes add up.
     ///
     /// ```text
     /// t = max(t_within(n0, S), v S / (n0 W_nic)) + steps alpha
@@ -149,14 +160,14 @@ impl Network {
             if members <= below {
                 continue;
             }
-            let mut crossing = Crossing { level, below, members };
+            let mut crossing = Crossing { level, below, members, reached: members };
             if is_beyond {
                 // The ring goes through all nodes, at the pace of the slowest level between them.
                 let node = crossings.iter().take_while(|it| it.members <= of_node).count();
                 let between = crossings.drain(node..).map(|it| it.level).chain([level]);
                 let slowest = between.min_by(|a, b| a.bandwidth.total_cmp(&b.bandwidth));
                 let level = slowest.unwrap_or(level);
-                crossing = Crossing { level, below: of_node, members };
+                crossing = Crossing { level, below: of_node, members, reached: members };
             }
             crossings.push(crossing);
             below = members;
@@ -218,21 +229,24 @@ impl Network {
         let size = f64::from(group.size);
         let mut slowest = 0.0_f64;
         let crossings = self.crossings(group);
-        let mut latency = slowest_start(&crossings);
-        for Crossing { level, below, members } in crossings {
-            let [below, members] = [below, members].map(f64::from);
-            // Ranks of this domain that are not in the rank's own domain of the level below.
+        let start = slowest_start(&crossings);
+        let [mut within_node, mut between_nodes] = [0.0_f64; 2];
+        for Crossing { level, below, members, reached } in crossings {
+            let is_node = reached < group.size;
+            let latency = if is_node { &mut within_node } else { &mut between_nodes };
+            *latency = latency.max(level.latency);
+            let [below, members, reached] = [below, members, reached].map(f64::from);
+            // Ranks that are reached and not in the rank's own domain of the level below.
             let copies = if below > 1.0 {
                 let domains = size / below;
                 let limit = most_domains.map_or(1.0, |most| f64::from(most) / domains);
-                (members - below) / below * chosen(domains).min(limit)
+                (reached - below) / below * chosen(domains).min(limit)
             } else {
-                size * chosen(size) * (members - 1.0) / members
+                size * chosen(size) * (reached - 1.0) / reached
             };
             slowest = slowest.max(bytes.as_f64() * copies / level.bandwidth_of(members));
-            latency += level.latency;
         }
-        Seconds::new(slowest + latency)
+        Seconds::new(start + slowest + within_node + between_nodes)
     }
 
     /// Time until one rank of a group has received a message of `bytes` from each of the others: its own link of each
@@ -254,8 +268,8 @@ impl Network {
         let (mut slowest, mut latency) = (0.0_f64, 0.0_f64);
         let crossings = self.crossings(group);
         let start = slowest_start(&crossings);
-        for Crossing { level, below, members } in crossings {
-            let senders = f64::from(members - below);
+        for Crossing { level, below, members, reached } in crossings {
+            let senders = f64::from(reached - below);
             let bandwidth = level.bandwidth_of(f64::from(members));
             slowest = slowest.max(senders * bytes.as_f64() / bandwidth);
             latency = latency.max(level.latency);
@@ -307,34 +321,36 @@ impl Network {
     ) -> f64 {
         let n = f64::from(num_ranks);
         let mut slowest = 0.0_f64;
-        let mut latency = slowest_start(crossings);
+        let mut between_nodes = 0.0_f64;
         for crossing in crossings {
             let level = crossing.level;
-            let members = f64::from(crossing.members);
-            let below = f64::from(crossing.below);
-            if crossing.below == 1 && crossing.members > 1 {
-                let within = if kind == Collective::AllToAll { bytes * members / n } else { bytes };
+            let [below, reached] = [crossing.below, crossing.reached].map(f64::from);
+            if crossing.below == 1 && crossing.reached < num_ranks {
+                let within = if kind == Collective::AllToAll { bytes * reached / n } else { bytes };
                 slowest = slowest.max(level.flat(kind, crossing.members, within, self.growth));
                 continue;
             }
             let transfer = match kind {
-                Collective::AllToAll => bytes * (members - below) / n / level.bandwidth,
+                Collective::AllToAll => bytes * (reached - below) / n / level.bandwidth,
                 _ => kind.volume_factor(num_ranks) * bytes / (below * level.bandwidth),
             };
-            slowest = slowest.max(transfer * level.grown(members / below, self.growth));
-            latency += kind.steps(crossing.members.div_ceil(crossing.below)) * level.latency;
+            slowest = slowest.max(transfer * level.grown(crossing.domains(), self.growth));
+            // A ring through all nodes has as many steps whatever levels are between them.
+            let steps = kind.steps(crossing.reached.div_ceil(crossing.below));
+            between_nodes = between_nodes.max(steps * level.latency);
         }
-        slowest + latency
+        slowest_start(crossings) + slowest + between_nodes
     }
 
     /// The levels at which the group has ranks in different domains of the level below.
     fn crossings(&self, group: StridedGroup) -> Vec<Crossing<'_>> {
         let mut below = 1;
         let mut crossings = Vec::with_capacity(self.levels.len());
-        for level in &self.levels {
+        for (index, level) in self.levels.iter().enumerate() {
             let members = group.members_within(level.ranks);
             if members > below {
-                crossings.push(Crossing { level, below, members });
+                let reached = if index == 0 { members } else { group.size };
+                crossings.push(Crossing { level, below, members, reached });
                 below = members;
             }
         }

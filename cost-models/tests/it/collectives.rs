@@ -2,7 +2,7 @@
 
 use cost_models::clusters::preset;
 use cost_models::{Basis, Collective, Network, StridedGroup, volume_per_rank};
-use ir::units::{Bytes, Seconds};
+use ir::units::{Bytes, BytesPerSecond, Seconds};
 use proptest::prelude::*;
 
 fn kinds() -> impl Strategy<Value = Collective> {
@@ -46,6 +46,39 @@ proptest! {
     ) {
         let time = network.time(kind, StridedGroup { size: 1, stride }, Bytes::new(bytes));
         prop_assert_eq!(time, Seconds::ZERO);
+    }
+
+    /// Switches between the nodes of one network are no links of their own: what goes on to the next leaf takes the same
+    /// NIC. A slower level beyond them makes nothing faster.
+    #[test]
+    fn leaves_as_fast_as_their_network_change_nothing(
+        kind in kinds(), size in 2u32..300, stride in 1u32..80, log_bytes in 0.0..34f64,
+        slower in 1.0..8f64, top_k in 1u64..9,
+    ) {
+        let flat = preset("h100").unwrap();
+        let with_leaves = |beyond: f64| {
+            let mut cluster = flat.clone();
+            let mut leaf = cluster.levels[1].clone();
+            leaf.ranks = Some(32);
+            cluster.levels.insert(1, leaf);
+            let bandwidth = cluster.levels[2].bandwidth.get() / beyond;
+            cluster.levels[2].bandwidth = BytesPerSecond::new(bandwidth);
+            Network::new(&cluster)
+        };
+        let (group, bytes) = (StridedGroup { size, stride }, Bytes::from_f64(log_bytes.exp2()));
+        let times = |network: &Network| {
+            [
+                network.time(kind, group, bytes).get(),
+                network.dispatch(group, bytes, top_k, None).get(),
+                network.to_one(group, bytes).get(),
+            ]
+        };
+        let (plain, equal) = (times(&Network::new(&flat)), times(&with_leaves(1.0)));
+        let slow = times(&with_leaves(slower));
+        for ((plain, equal), slow) in plain.into_iter().zip(equal).zip(slow) {
+            prop_assert!((equal / plain - 1.0).abs() < 0.02, "{plain} then {equal}");
+            prop_assert!(slow >= equal * (1.0 - 1e-9), "{equal} then {slow}");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// The cluster of these groups, joined by `levels`, or where there are none by the slowest of the groups' own
-    /// outermost levels. Groups of the same nodes are one; a single group is its cluster.
+    /// outermost levels. Groups of the same nodes are one cluster, and a single group is its own.
     ///
     /// # Errors
     ///
@@ -82,6 +82,7 @@ impl Cluster {
         groups: Vec<NodeGroup>,
         levels: Vec<NetworkLevel>,
     ) -> Result<Self, ClusterError> {
+        let given = groups.clone();
         let mut all: Vec<NodeGroup> = Vec::with_capacity(groups.len());
         for (index, group) in groups.into_iter().enumerate() {
             check_group(index, &group)?;
@@ -100,7 +101,7 @@ impl Cluster {
             return Err(ClusterError::unusable("groups", "empty", works));
         };
         if all.len() == 1 {
-            return Ok(first.cluster.clone());
+            return joined_alike(&given, levels);
         }
         let name = listed(&all);
         let levels = if levels.is_empty() { vec![slowest_outermost(&all)] } else { levels };
@@ -199,6 +200,22 @@ fn check_group(index: usize, group: &NodeGroup) -> Result<(), ClusterError> {
 fn listed(groups: &[NodeGroup]) -> String {
     let counted = |group: &NodeGroup| format!("{}:{}", group.cluster.name, group.nodes);
     groups.iter().map(counted).collect::<Vec<_>>().join(",")
+}
+
+/// The cluster of groups of the same nodes, each with its own levels as far as it reaches, and `levels` beyond.
+fn joined_alike(groups: &[NodeGroup], levels: Vec<NetworkLevel>) -> Result<Cluster, ClusterError> {
+    let first = &groups[0];
+    if levels.is_empty() {
+        return Ok(first.cluster.clone());
+    }
+    if groups.len() == 1 || groups.iter().any(|it| it.nodes != first.nodes) {
+        let works = "groups of as many nodes each, or one cluster whose own `levels` say what joins its nodes";
+        let is = "of groups of the same nodes, which are one group or of several sizes";
+        return Err(ClusterError::unusable("levels", is, works));
+    }
+    let joined = Cluster { levels, ..first.cluster.clone() }.of_group(first);
+    joined.check()?;
+    Ok(joined)
 }
 
 /// The slowest of the groups' outermost levels, with the longest latency of any.

@@ -54,6 +54,19 @@ fn every_node_of_the_file_has_a_split_that_divides_the_gpus() {
     }
 }
 
+/// On one GPU nothing is split, and a step takes what a search says of it, the host between steps included.
+#[test]
+fn a_step_that_is_not_split_takes_what_a_search_says() {
+    for model in ["models/alexnet.json", "models/toy-mlp.json", "models/vgg-19.json"] {
+        let args = [model, "--gpus", "1", "--global-batch-size", "64", "--framework", "ideal"];
+        let whole = planner(&[&["search"], &args[..], &["--format", "json"]].concat());
+        let whole: Value = serde_json::from_str(&whole.stdout).unwrap();
+        let seconds = |found: &Value| found["plans"][0]["step_time_seconds"].as_f64().unwrap();
+        let ratio = seconds(&found(&args)) / seconds(&whole);
+        assert!((ratio - 1.0).abs() < 0.03, "{model}: {ratio}");
+    }
+}
+
 /// Tables that no GPU holds are split by rows or columns, and what is computed from them shares the batch.
 #[test]
 fn large_tables_of_a_recommender_are_split() {

@@ -179,6 +179,30 @@ fn a_plan_is_read_back_and_one_that_was_edited_is_refused() {
     assert!(refused.stderr.contains("`ranks`"), "{}", refused.stderr);
 }
 
+/// A network of a tenth of a gigabyte per second.
+fn thin_level() -> Value {
+    json!({"name": "thin", "bandwidth_bytes_per_second": 1e8, "latency_seconds": 1e-3})
+}
+
+/// Groups of the same nodes are one cluster, in which what joins the groups stays what it is.
+#[test]
+fn a_thin_link_between_groups_of_the_same_nodes_counts() {
+    let place = Workplace::new();
+    let group = json!({"nodes": 1, "cluster": "h100"});
+    let halls = json!({"groups": [group, group], "levels": [thin_level()]});
+    let halls = place.write("halls.json", halls.to_string());
+    let layout = ["evaluate", "models/llama-3.2-1b", "--gpus", "16", "--layout", "dp16"];
+    let seconds = |cluster: &str| {
+        let found = settled(
+            &[&layout[..], &["--cluster", cluster, "--zero", "1", "--zero-shard", "16"]].concat(),
+        );
+        found["plans"][0]["step_time_seconds"].as_f64().unwrap()
+    };
+    // 2.5 GB of gradients and as much of parameters go once over eight such links.
+    let added = seconds(&halls) - seconds("h100");
+    assert!((5.0..8.0).contains(&added), "{added}");
+}
+
 #[test]
 fn groups_that_cannot_be_are_refused() {
     let place = Workplace::new();
@@ -187,6 +211,14 @@ fn groups_that_cannot_be_are_refused() {
         ("h100:2,a101:4".to_owned(), "cluster `a101`"),
         ("h100:2,a100:3".to_owned(), "48 GPUs, but the cluster's groups have 40"),
         (place.write("none.json", json!({"groups": []}).to_string()), "`groups` is empty"),
+        (
+            place.write(
+                "one.json",
+                json!({"groups": [{"nodes": 6, "cluster": "h100"}], "levels": [thin_level()]})
+                    .to_string(),
+            ),
+            "`levels` is of groups of the same nodes",
+        ),
         (
             place.write("name.json", json!({"groups": [{"nodes": 1, "cluster": "x"}]}).to_string()),
             "`groups[0].cluster` is `x`",

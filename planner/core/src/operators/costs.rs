@@ -39,6 +39,11 @@ pub trait SplitCosts: Sync {
     /// Time of the update of `elements`.
     fn update(&self, elements: u64) -> Seconds;
 
+    /// Time of the host between two steps.
+    fn between_steps(&self) -> Seconds {
+        Seconds::ZERO
+    }
+
     /// Memory of `held` parameters, of which a rank updates `owned`, in bytes.
     fn states(&self, held: u64, owned: u64) -> f64;
 
@@ -295,6 +300,10 @@ impl SplitCosts for OnHardware<'_> {
 
     fn update(&self, elements: u64) -> Seconds {
         Seconds::new(self.update * elements as f64)
+    }
+
+    fn between_steps(&self) -> Seconds {
+        self.problem.hardware.host_time_of_step()
     }
 
     fn states(&self, held: u64, owned: u64) -> f64 {

@@ -191,6 +191,9 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         let mut angles = self.angles(&by_batch);
         self.offer(by_batch);
         if self.space.least_memory() > self.most_additive() {
+            // Nothing fits: what takes least memory is the closest to it.
+            let by_memory = TermWeights { byte: 1.0, ..TermWeights::of_kernels(1.0, angles) };
+            self.solved(&by_memory);
             self.bound = f64::INFINITY;
             return;
         }
@@ -228,7 +231,8 @@ impl<'a, C: SplitCosts> Search<'a, C> {
     fn solved(&mut self, weights: &TermWeights) -> Vec<usize> {
         let solution = self.space.program(weights).least();
         let allowed = weights.byte * self.most_additive();
-        self.bound = self.bound.max(solution.bound - allowed);
+        let bound = solution.bound + self.costs.between_steps().get() - allowed;
+        self.bound = self.bound.max(bound);
         let choices: Vec<usize> = solution.choices[..self.space.choices.len()].to_vec();
         self.offer(choices.clone());
         choices

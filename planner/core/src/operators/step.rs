@@ -19,7 +19,7 @@ pub struct OperatorStep {
     pub waits: f64,
     /// Waits for exchanges of parameters and their gradients.
     pub exposed: f64,
-    /// The update.
+    /// The update, and the host between steps.
     pub update: f64,
     /// Time of all exchanges, overlapped or not.
     pub communication: f64,
@@ -104,7 +104,8 @@ impl SplitSpace<'_> {
         let all = self.choices.iter().zip(chosen);
         let chosen: Vec<&SplitChoice> = all.map(|(choices, choice)| &choices[*choice]).collect();
         let moves = self.chosen_moves(costs, &chosen);
-        let mut played = OperatorStep::default();
+        let update = costs.between_steps().get();
+        let mut played = OperatorStep { update, ..OperatorStep::default() };
         let [forward, _] = &self.blocks;
         for choice in &chosen {
             played.held += choice.held;

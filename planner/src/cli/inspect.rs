@@ -1,7 +1,7 @@
 //! `planner inspect`.
 
 use indicatif::HumanCount;
-use ir::graph::{Graph, OpKind};
+use ir::graph::{AttentionMask, Block, DimName, Extent, Graph, OpId, OpKind, Recurrence};
 use ir::model::{Besides, ModelError};
 use planner_core::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
@@ -44,6 +44,9 @@ struct BlockSummary {
     count: u32,
     num_parameters: u64,
     num_operators: usize,
+    /// What mixes positions, and experts: `32 heads, 4 of keys and values; 128 experts, 8 for each token`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    mixing: String,
 }
 
 /// JSON output of `inspect` for a model that has no graph.
@@ -130,9 +133,59 @@ fn summaries(graph: &Graph) -> Vec<BlockSummary> {
                 count: run.count,
                 num_parameters: block.num_parameters(),
                 num_operators: block.nodes().filter(|n| n.op.kind != OpKind::Input).count(),
+                mixing: mixing(block),
             }
         })
         .collect()
+}
+
+/// What mixes positions in a block, and its experts.
+fn mixing(block: &Block) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for node in block.nodes() {
+        let part = match node.op.kind {
+            OpKind::Attention { mask, .. } => attention(block, node.id, mask),
+            OpKind::Recurrence { kind, .. } => match kind {
+                Recurrence::StateSpace { .. } => "Mamba-2".to_owned(),
+                Recurrence::SelectiveScan => "Mamba".to_owned(),
+                Recurrence::DeltaRule => "gated delta rule".to_owned(),
+                Recurrence::DeltaRuleByFeature => "delta rule with a decay by feature".to_owned(),
+                Recurrence::FixedDecay => "linear attention with a fixed decay".to_owned(),
+            },
+            OpKind::ShortConvolution { kernel, .. } => format!("convolution of {kernel} positions"),
+            OpKind::Router { num_experts, top_k, .. } => {
+                format!("{num_experts} experts, {top_k} for each token")
+            }
+            _ => continue,
+        };
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts.join("; ")
+}
+
+/// Heads of an attention, and positions that it is limited to.
+fn attention(block: &Block, op: OpId, mask: AttentionMask) -> String {
+    let size = |op: OpId, name: DimName| match block.op(op).output.dim(name)?.extent {
+        Extent::Fixed(size) => Some(size),
+        _ => None,
+    };
+    let heads = size(op, DimName::Heads);
+    let key = block.inputs(op)[1];
+    let of_keys = size(key, DimName::KvHeads).filter(|it| Some(*it) != heads);
+    let [heads, of_keys] = [
+        heads.map(|it| format!("{it} heads")),
+        of_keys.map(|it| format!("{it} of keys and values")),
+    ];
+    let latent = block.has_latents().then(|| "from latents".to_owned());
+    let limited = match mask {
+        AttentionMask::Causal => None,
+        AttentionMask::Full => Some("to all positions".to_owned()),
+        AttentionMask::SlidingWindow { window } => Some(format!("window {window}")),
+        AttentionMask::Chosen { keys } => Some(format!("{keys} chosen positions")),
+    };
+    [heads, of_keys, latent, limited].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Number of blocks with attention; of all between the first and the last, where some mix positions in other ways; in a
@@ -181,13 +234,27 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
     }
     text.push_str(&text_table(["", " "], &[""], facts));
     text.push('\n');
-    let blocks = inspection.blocks.iter().map(|block| {
-        [
+    let columns = ["block", "count", "parameters each", "operators", "mixing"];
+    text + &text_table(columns, &["block", "mixing"], rows(&inspection.blocks))
+}
+
+/// A row for each kind of block, wherever in the model its blocks are.
+fn rows(blocks: &[BlockSummary]) -> Vec<[String; 5]> {
+    let mut kinds: Vec<([String; 4], u32)> = Vec::new();
+    for block in blocks {
+        let kind = [
             block.name.clone(),
-            block.count.to_string(),
             HumanCount(block.num_parameters).to_string(),
             block.num_operators.to_string(),
-        ]
-    });
-    text + &text_table(["block", "count", "parameters each", "operators"], &["block"], blocks)
+            block.mixing.clone(),
+        ];
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += block.count,
+            None => kinds.push((kind, block.count)),
+        }
+    }
+    let row = |([name, parameters, operators, mixing], count): ([String; 4], u32)| {
+        [name, count.to_string(), parameters, operators, mixing]
+    };
+    kinds.into_iter().map(row).collect()
 }

@@ -17,10 +17,6 @@ pub(crate) fn refuse_idle(
     training: &Training,
 ) -> anyhow::Result<()> {
     let has_experts = JobFacts::of(graph).has_experts;
-    let predicts_further = match &model.description {
-        Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),
-        _ => false,
-    };
     let dispatches =
         layout.token_dispatcher.one().is_some_and(|it| it != TokenDispatcher::default());
     let overlaps = layout.expert_overlap == ExpertOverlap::MicroBatch.into();
@@ -29,11 +25,6 @@ pub(crate) fn refuse_idle(
     let all = [
         (dispatches && !has_experts, "--token-dispatcher", no_experts()),
         (overlaps && !has_experts, "--expert-overlap", no_experts()),
-        (
-            args.parts.multi_token_prediction && !predicts_further,
-            "--multi-token-prediction",
-            format!("{name} has no modules that predict more than the next token"),
-        ),
         (
             args.document_lengths.is_some() && !graph.has_sequence(),
             "--document-lengths",
@@ -56,10 +47,26 @@ pub(crate) fn refuse_idle(
             "weights in fp32 have no copy".to_owned(),
         ),
     ];
+    refuse_prediction(args.parts.multi_token_prediction, model)?;
     match all.into_iter().find(|(is_idle, ..)| *is_idle) {
         Some((_, option, why)) => {
             anyhow::bail!("`{option}` would change nothing: {why}\nhint: leave it out")
         }
         None => Ok(()),
     }
+}
+
+/// Refuses `--multi-token-prediction` for a model without modules that the planner knows.
+pub(super) fn refuse_prediction(is_asked: bool, model: &Model) -> anyhow::Result<()> {
+    let predicts_further = match &model.description {
+        Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),
+        _ => false,
+    };
+    anyhow::ensure!(
+        !is_asked || predicts_further,
+        "`--multi-token-prediction` would change nothing: {} has no modules that predict more than the next token, or none \
+         that are planned\nhint: leave it out",
+        model.name
+    );
+    Ok(())
 }

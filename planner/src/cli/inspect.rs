@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::args::InspectArgs;
+use super::idle::refuse_prediction;
 use super::input::warn_of_model;
 use super::models::{ModelFile, NotRead, name_of, read_model_as};
 use super::tables::{count, text_table};
@@ -44,7 +45,7 @@ struct BlockSummary {
     count: u32,
     num_parameters: u64,
     num_operators: usize,
-    /// What mixes positions, and experts: `32 heads, 4 of keys and values; 128 experts, 8 for each token`.
+    /// What mixes positions, and experts: `32 heads, 4 KV; 128 experts, top 8`.
     #[serde(skip_serializing_if = "String::is_empty")]
     mixing: String,
 }
@@ -66,6 +67,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         Err(error) => return counted(args, error),
     };
     warn_of_model(&args.model, &model);
+    refuse_prediction(args.parts.multi_token_prediction, &model)?;
     let adapters = args.adapters.adapters();
     let graph = model.training_graph(args.parts.options(), adapters.as_ref())?;
     let sequence_length =
@@ -149,12 +151,12 @@ fn mixing(block: &Block) -> String {
                 Recurrence::StateSpace { .. } => "Mamba-2".to_owned(),
                 Recurrence::SelectiveScan => "Mamba".to_owned(),
                 Recurrence::DeltaRule => "gated delta rule".to_owned(),
-                Recurrence::DeltaRuleByFeature => "delta rule with a decay by feature".to_owned(),
-                Recurrence::FixedDecay => "linear attention with a fixed decay".to_owned(),
+                Recurrence::DeltaRuleByFeature => "delta rule, decay by feature".to_owned(),
+                Recurrence::FixedDecay => "linear attention, fixed decay".to_owned(),
             },
             OpKind::ShortConvolution { kernel, .. } => format!("convolution of {kernel} positions"),
             OpKind::Router { num_experts, top_k, .. } => {
-                format!("{num_experts} experts, {top_k} for each token")
+                format!("{num_experts} experts, top {top_k}")
             }
             _ => continue,
         };
@@ -174,10 +176,8 @@ fn attention(block: &Block, op: OpId, mask: AttentionMask) -> String {
     let heads = size(op, DimName::Heads);
     let key = block.inputs(op)[1];
     let of_keys = size(key, DimName::KvHeads).filter(|it| Some(*it) != heads);
-    let [heads, of_keys] = [
-        heads.map(|it| format!("{it} heads")),
-        of_keys.map(|it| format!("{it} of keys and values")),
-    ];
+    let [heads, of_keys] =
+        [heads.map(|it| format!("{it} heads")), of_keys.map(|it| format!("{it} KV"))];
     let latent = block.has_latents().then(|| "from latents".to_owned());
     let limited = match mask {
         AttentionMask::Causal => None,

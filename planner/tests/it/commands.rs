@@ -255,9 +255,9 @@ fn a_model_is_inspected() {
       forward FLOPs per token, masked pairs left out        149.74 B
         at a sequence of                                       8,192
 
-      block      count  parameters each  operators
+      block      count  parameters each  operators  mixing
       embedding      1    1,050,673,152          1
-      layer         80      855,654,400         15
+      layer         80      855,654,400         15  64 heads, 8 KV
       head           1    1,050,681,344          3
     --- stderr
     "#);

@@ -34,9 +34,8 @@ impl Numerics {
         if let Some(what) = hf::planned_without(model_type) {
             return Err(fields.unsupported(what.to_owned()));
         }
-        let class = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
-        if let Some(class) = class.filter(|class| hf::is_classifier(model_type, class)) {
-            return Err(fields.unsupported(format!("the labels of `{class}`")));
+        if hf::has_other_head(model_type, object) {
+            return Err(fields.unsupported("another head than that of tokens".to_owned()));
         }
         // The library builds sequential layers for Falcon's new architecture, but fails when it runs them.
         if model_type == "falcon"

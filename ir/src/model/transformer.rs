@@ -146,9 +146,10 @@ pub struct Positions {
 }
 
 /// Head, from the residual stream to the loss.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one class")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// Number of classes: the vocabulary's size, or that of a classifier's labels.
+    /// Number of classes: the vocabulary's size, or that of a classifier's labels; without a head, `h`.
     pub num_classes: u64,
     /// True where the weight is that of the token embedding.
     pub tied: bool,
@@ -156,10 +157,12 @@ pub struct Head {
     pub bias: bool,
     /// Dense layer, activation and norm before the head, as in BERT's masked language model.
     pub transform: Option<HeadTransform>,
-    /// True where only the first position is classified (ViT).
+    /// True where only one position of a sequence goes on, the first (ViT, BERT's pooler).
     pub first_token_only: bool,
     /// Width of a projection before the head, where it is not `h` (OPT-350m).
     pub projected_to: Option<u64>,
+    /// True where there is no layer of classes: the loss is of the outputs themselves (`BertModel`).
+    pub is_missing: bool,
 }
 
 /// Dense layer, activation and norm before the head.
@@ -169,8 +172,8 @@ pub struct HeadTransform {
     pub activation: Activation,
     /// True where the dense layer has a bias.
     pub bias: bool,
-    /// The norm.
-    pub norm: Norm,
+    /// The norm, where there is one.
+    pub norm: Option<Norm>,
 }
 
 /// A transformer layer.

@@ -64,8 +64,8 @@ fn an_error_says_what_and_what_would_work() {
          as a native graph, with `\"format\": \"planner-graph\"`",
     );
     check(
-        r#"{"model_type": "llama", "architectures": ["LlamaModel"]}"#,
-        "class `LlamaModel` of `llama` is not supported; supported are `LlamaForCausalLM`, \
+        r#"{"model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"]}"#,
+        "class `LlamaForCausalLMEagle3` of `llama` is not supported; supported are `LlamaForCausalLM`, \
          `LLaMAForCausalLM`",
     );
     let with = |fields: &str| {

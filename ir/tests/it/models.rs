@@ -245,6 +245,13 @@ fn models_with_code_of_their_own_have_its_parameters() {
     check_each(include_str!("cases/authors.json"));
 }
 
+/// Classes without a head, and with heads of labels, spans and rewards, with the counts of transformers 5.24.0. Those of reward
+/// models of their authors, and of names that trainers write, by hand.
+#[test]
+fn other_heads_have_the_parameters_that_transformers_builds() {
+    check_each(include_str!("cases/heads.json"));
+}
+
 /// Multimodal models with two layers of text, with the counts of transformers 5.24.0: towers and projectors too.
 #[test]
 fn multimodal_models_have_their_towers() {

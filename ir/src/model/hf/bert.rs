@@ -39,7 +39,7 @@ fn finish(
         *token_types = Some(fields.size_or("type_vocab_size", 2)?);
         *positions = positions.map(|positions| Positions { first, ..positions });
         transformer.head.transform =
-            norm.map(|norm| HeadTransform { activation, bias: true, norm });
+            norm.map(|norm| HeadTransform { activation, bias: true, norm: Some(norm) });
     }
     Ok(transformer)
 }
@@ -78,6 +78,7 @@ pub(super) fn modern_decoder(
 ) -> Result<Transformer, ModelError> {
     let (norm, bias) = (transformer.final_norm, fields.flag_or("classifier_bias", false)?);
     let activation = fields.activation_or("classifier_activation", "gelu")?;
-    transformer.head.transform = norm.map(|norm| HeadTransform { activation, bias, norm });
+    let transform = norm.map(|norm| HeadTransform { activation, bias, norm: Some(norm) });
+    transformer.head.transform = transform;
     Ok(transformer)
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
 use super::formula;
+use super::heads::{self, Class, Task};
 use crate::model::error::{ModelError, list};
 use crate::model::fields::Fields;
 use crate::model::transformer::Besides;
@@ -23,6 +24,8 @@ struct TowerTable {
     families: BTreeMap<String, Multimodal>,
     /// Families that have no graph, as a whole.
     counted: BTreeMap<String, Counted>,
+    /// Other heads of the encoders among them, by what they put out.
+    heads: BTreeMap<Task, Rule>,
 }
 
 /// A family of multimodal models.
@@ -162,26 +165,27 @@ pub(super) fn counted(
         return Ok(None);
     };
     let fields = Fields::new(model_type, object);
-    let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
-    let class = named.unwrap_or(&classes[0]);
-    let architecture = model_type.to_owned();
-    if !classes.iter().any(|known| known == class) {
-        let supported = list(classes.iter().map(String::as_str));
-        let class = class.to_owned();
-        return Err(ModelError::UnsupportedClass { architecture, class, supported });
-    }
-    let of_class = |part: &&ModelPart| {
-        part.classes.is_empty() || part.classes.iter().any(|of_part| of_part == class)
+    let Class { name: class, task } = heads::class(classes, fields)?;
+    let is_of = |part: &ModelPart, class: &String| part.classes.contains(class);
+    let of_class = |part: &&ModelPart| part.classes.is_empty() || is_of(part, &class);
+    let mut parts_of_class = match count(model_type, parts.iter().filter(of_class), object)? {
+        Ok(parts) => parts,
+        Err(unknown) => return Err(fields.unsupported(unknown)),
     };
-    match count(model_type, parts.iter().filter(of_class), object)? {
-        Ok(parts) => Ok(Some(ModelError::CountedAlone {
-            architecture,
-            class: class.to_owned(),
-            why: why.clone(),
-            parts,
-        })),
-        Err(unknown) => Err(fields.unsupported(unknown)),
+    let architecture = model_type.to_owned();
+    if let Some(task) = task {
+        let is_apart = parts.iter().any(|part| is_of(part, &classes[0]));
+        let Some(rule) = TOWERS.heads.get(&task).filter(|_| is_apart) else {
+            let supported = list(classes.iter().map(String::as_str));
+            return Err(ModelError::UnsupportedClass { architecture, class, supported });
+        };
+        let mut labelled = object.clone();
+        labelled.insert("num_labels".to_owned(), heads::num_labels(fields)?.into());
+        let num_parameters = rule.count(model_type, &labelled, object, 0)?;
+        parts_of_class.push(Besides { name: "head".to_owned(), num_parameters });
     }
+    let (why, parts) = (why.clone(), parts_of_class);
+    Ok(Some(ModelError::CountedAlone { architecture, class, why, parts }))
 }
 
 /// Parts with their parameters, or words for one that is not known.

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::experts::Experts;
+use super::heads::OtherHeads;
 use super::mixers::Mixers;
 use super::parts::Defaults;
 use super::stated::{self, Field, Stated};
@@ -72,6 +73,9 @@ pub(super) struct Family {
     /// True where the head has a bias.
     #[serde(default)]
     pub(super) head_bias: Stated<bool>,
+    /// Layers of classes with another head.
+    #[serde(default)]
+    pub(super) other_heads: OtherHeads,
     #[serde(default)]
     pub(super) scales: ScalesRule,
     #[serde(default)]

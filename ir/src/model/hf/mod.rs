@@ -12,6 +12,7 @@ mod family;
 mod formula;
 mod gemma;
 mod gpt;
+mod heads;
 mod latent;
 mod longcat;
 mod mixers;
@@ -34,11 +35,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use self::family::Family;
+use self::heads::Outer;
 use self::parts::Shape;
 pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::{ModelError, list};
 use super::fields::Fields;
-use super::transformer::{Besides, FeedForward, Head, Transformer};
+use super::transformer::{Besides, FeedForward, Transformer};
 use super::warning::{LookedUpFields, ModelWarning, STRUCTURAL};
 
 /// Each `model_type` with the text of its file in `families/`, listed by `build.rs`.
@@ -138,9 +140,6 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String]
 }
 
 /// Reads the class that `object` names, or its family's first, and builds the transformer.
-///
-/// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is
-/// part of what trains, and its parameters would be miscounted.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     let mut today = older::of_today(object);
     let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
@@ -159,7 +158,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     };
     let (class, transformer, looked_up) = read_as(family, object)?;
     let mut warnings = looked_up.warnings(model_type, object);
-    let is_whole = family.within.is_none() || class.ends_with("ForCausalLM");
+    let is_whole =
+        family.within.is_none() || class.ends_with("ForCausalLM") || class.contains("Text");
     let besides = if is_whole { None } else { besides::besides(model_type, object)? };
     if let Some(besides) = &besides {
         warnings.retain(|it| !matches!(it, ModelWarning::NotRead { .. }));
@@ -195,63 +195,28 @@ fn read_as(
     let object = &flat;
     let fields = Fields::new(model_type, object).noting(&looked_up);
     fields.refuse_negative(&STRUCTURAL)?;
-    let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
-    let class = named.unwrap_or(&family.classes[0]);
-    let labels = labels_of(family, class);
-    if labels.is_none() && !family.classes.iter().any(|known| known == class) {
-        return Err(ModelError::UnsupportedClass {
-            architecture: model_type.to_owned(),
-            class: class.to_owned(),
-            supported: list(family.classes.iter().map(String::as_str)),
-        });
-    }
+    let class = heads::class(&family.classes, fields)?;
     let within = family.within.as_ref().and_then(|name| fields.within(name)).unwrap_or(fields);
     let (shape, transformer) = family.read(within)?;
     let transformer = match FINISHED.iter().find(|(name, _)| *name == model_type) {
         Some((_, finish)) => finish(within, &shape, transformer)?,
         None => transformer,
     };
-    let transformer = match labels {
-        Some(labels) => labels.head(fields, transformer)?,
+    let transformer = match class.task {
+        Some(task) => task.head(&family.other_heads, &family.classes[0], fields, transformer)?,
         None => transformer,
     };
-    Ok((class.to_owned(), transformer, looked_up))
+    Ok((class.name, transformer, looked_up))
 }
 
-/// What a decoder's classifier gives labels to: a reward model's sequences, or each token.
-#[derive(Clone, Copy, PartialEq)]
-enum Labels {
-    OfSequences,
-    OfTokens,
-}
-
-/// Labels that a class predicts instead of next tokens. Such classes are named like the language model: transformers'
-/// `GenericForSequenceClassification` and `GenericForTokenClassification`.
-fn labels_of(family: &Family, class: &str) -> Option<Labels> {
-    let decoder = family.classes[0].strip_suffix("ForCausalLM")?;
-    match class.strip_prefix(decoder)? {
-        "ForSequenceClassification" => Some(Labels::OfSequences),
-        "ForTokenClassification" => Some(Labels::OfTokens),
-        _ => None,
-    }
-}
-
-/// True if a class predicts labels of sequences or tokens instead of a family's next tokens.
-pub(super) fn is_classifier(model_type: &str, class: &str) -> bool {
-    family_of(model_type).is_some_and(|family| labels_of(family, class).is_some())
-}
-
-impl Labels {
-    /// The transformer with a classifier for its head, which scores every token, of which a sequence's last one counts.
-    fn head(self, fields: Fields<'_>, transformer: Transformer) -> Result<Transformer, ModelError> {
-        let head = Head {
-            num_classes: vit::num_labels(fields)?,
-            tied: false,
-            bias: self == Self::OfTokens,
-            ..transformer.head
-        };
-        Ok(Transformer { head, prediction_modules: Vec::new(), ..transformer })
-    }
+/// True if the class of a configuration puts out something else than its family's logits.
+pub(super) fn has_other_head(model_type: &str, object: &Map<String, Value>) -> bool {
+    let Some(family) = family_of(model_type) else {
+        // Of any language model within.
+        return matches!(Outer::of(model_type, object, "ForCausalLM"), Outer::Other(_));
+    };
+    let class = heads::class(&family.classes, Fields::new(model_type, object));
+    class.is_ok_and(|class| class.task.is_some())
 }
 
 /// The configuration as one of a known family, and its fields that are not read then, though they may matter.

@@ -155,6 +155,7 @@ impl Shape {
                 transform: None,
                 first_token_only: false,
                 projected_to: None,
+                is_missing: false,
             },
             prediction_modules: Vec::new(),
             hidden_size: self.hidden_size,

@@ -1,5 +1,6 @@
 //! Vision transformer with its classifier.
 
+use super::heads;
 use super::parts::Shape;
 use crate::graph::AttentionMask;
 use crate::model::error::ModelError;
@@ -12,7 +13,7 @@ pub(super) fn vit(
     mut transformer: Transformer,
 ) -> Result<Transformer, ModelError> {
     transformer.each_attention(|attention| attention.mask = AttentionMask::Full);
-    let num_classes = num_labels(fields)?;
+    let num_classes = heads::num_labels(fields)?;
     Ok(Transformer {
         embedding: Embedding::Patches {
             image_size: fields.square_or("image_size", 224)?,
@@ -23,12 +24,4 @@ pub(super) fn vit(
         max_position_embeddings: None,
         ..transformer
     })
-}
-
-/// Number of a classifier's labels.
-pub(super) fn num_labels(fields: Fields<'_>) -> Result<u64, ModelError> {
-    match fields.num_entries("id2label") {
-        Some(labels) => Ok(labels),
-        None => fields.size_or("num_labels", 2),
-    }
 }

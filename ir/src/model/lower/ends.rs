@@ -170,7 +170,11 @@ impl Lowering {
         let tie = head.tied.then_some(TOKEN_TABLE);
         let logits = self.logits(&mut block, "", head, tie, x)?;
         let over = DimName::Vocabulary;
-        let next = OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() };
+        let next = if head.is_missing {
+            OpKind::MeanSquaredError
+        } else {
+            OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() }
+        };
         let mut losses = vec![block.push("loss", next, &[logits])?];
         for (ahead, x) in (1..).zip(modules) {
             let prefix = format!("mtp{ahead}.");
@@ -184,7 +188,7 @@ impl Lowering {
         Ok(block.finish(losses))
     }
 
-    /// Logits of `x`; operators have the given prefix.
+    /// Logits of `x`, or without a head what they would be of; operators have the given prefix.
     fn logits(
         &self,
         block: &mut BlockBuilder,
@@ -193,14 +197,14 @@ impl Lowering {
         tie: Option<&str>,
         x: Value,
     ) -> Result<Value, GraphError> {
-        let x = match &head.transform {
-            Some(transform) => self.transform(block, transform, x)?,
-            None => x,
-        };
         let x = if head.first_token_only {
             block.push("head.first_token", OpKind::FirstToken, &[x])?
         } else {
             x
+        };
+        let x = match &head.transform {
+            Some(transform) => self.transform(block, transform, x)?,
+            None => x,
         };
         let (x, contracted) = match head.projected_to {
             Some(width) => {
@@ -211,6 +215,9 @@ impl Lowering {
             }
             None => (x, DimName::Hidden),
         };
+        if head.is_missing {
+            return Ok(x);
+        }
         // The head's input is scaled instead of the logits, since it is the smaller tensor.
         let x = Self::scaled(block, &format!("{prefix}head.scale"), self.scales.logits, x)?;
         let classes = Dim::fixed(DimName::Vocabulary, head.num_classes);
@@ -248,7 +255,7 @@ impl Lowering {
         let function: Activation = transform.activation;
         let x = block.push("head.transform.activation", OpKind::Activation(function), &[x])?;
         self.recompute_if_flash(block, x);
-        self.norm(block, "head.transform.norm", transform.norm, &hidden, x)
+        self.final_norm(block, "head.transform.norm", transform.norm, x)
     }
 
     /// Embedding of tokens, positions and token types, their sum, scale, norm and dropout.

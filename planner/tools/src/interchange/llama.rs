@@ -56,7 +56,10 @@ pub(super) fn unlike(transformer: &Transformer) -> Option<&'static str> {
         (!biases.contains(&true), "its biases"),
         (heads, "the width of its heads"),
         (
-            scales && !transformer.head.bias && transformer.head.transform.is_none(),
+            scales
+                && !transformer.head.bias
+                && transformer.head.transform.is_none()
+                && !transformer.head.first_token_only,
             "its head or scales",
         ),
     ];

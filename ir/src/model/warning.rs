@@ -40,6 +40,20 @@ pub enum ModelWarning {
         /// Sections of its other parts.
         parts: Vec<String>,
     },
+    /// Parts of a model in addition to the one that is read.
+    LeftOutParts {
+        /// The architecture.
+        architecture: String,
+        /// Sections of these parts.
+        parts: Vec<String>,
+    },
+    /// A multimodal model in a class that is not known.
+    UnknownClass {
+        /// The architecture.
+        architecture: String,
+        /// The first of `architectures`.
+        class: String,
+    },
     /// A configuration of a family that is not known, read as one of another.
     ReadAs {
         /// The family.
@@ -99,6 +113,15 @@ impl fmt::Display for ModelWarning {
                 let sections = list(parts.iter().map(String::as_str));
                 if parts.is_empty() { Ok(()) } else { write!(f, ", and {sections} not read") }
             }
+            Self::LeftOutParts { architecture, parts } => {
+                let parts = list(parts.iter().map(String::as_str));
+                write!(f, "`{architecture}` is counted and planned without {parts}")
+            }
+            Self::UnknownClass { architecture, class } => write!(
+                f,
+                "class `{class}` of `{architecture}` is not known: its language model is planned with the head that \
+                 predicts tokens"
+            ),
             Self::ReadAs { family, unread } if unread.is_empty() => {
                 write!(f, "read as `{family}`, which has all of its fields")
             }

@@ -374,7 +374,7 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
     let found = renamed
         .map(|(_, family, _)| *family)
         .or_else(|| text.and(family_of(own)).map(|family| family.model_type.as_str()));
-    let Some(family) = found else {
+    let Some(family) = found.and_then(family_of) else {
         // Without `text_config.model_type`, the language model's family is unknown.
         if text.is_some() && own.is_empty() {
             return Err(ModelError::MissingField {
@@ -390,21 +390,34 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
         for (field, default) in *defaults {
             inner.entry(*field).or_insert_with(|| default.clone());
         }
-        inner.insert("model_type".to_owned(), family.into());
+        inner.insert("model_type".to_owned(), family.model_type.as_str().into());
         for other in ["architectures", "vision_config"] {
             inner.remove(other);
         }
     }
     // A configuration within another may leave out what its class has by default.
-    for (field, default) in family_of(family).iter().flat_map(|family| &family.nested) {
+    for (field, default) in &family.nested {
         inner.entry(field.clone()).or_insert_with(|| default.clone());
     }
     if let Some(tied) = besides::tied(model_type, object) {
         inner.insert(besides::TIED.to_owned(), tied);
     }
+    let class = Outer::of(model_type, object, &family.classes[0]);
+    if let Outer::Other(class) = &class {
+        inner.insert("architectures".to_owned(), [class.as_str()].into_iter().collect());
+        for field in ["id2label", "num_labels"] {
+            if let Some(labels) = object.get(field) {
+                inner.insert(field.to_owned(), labels.clone());
+            }
+        }
+    }
     let mut read = read(&inner)?;
     let besides = besides::besides(model_type, object)?;
-    read.warnings.insert(0, alone(model_type, family, object, besides.as_deref()));
+    if let Outer::Unknown(class) = class {
+        let architecture = model_type.to_owned();
+        read.warnings.insert(0, ModelWarning::UnknownClass { architecture, class });
+    }
+    read.warnings.insert(0, alone(model_type, &family.model_type, object, besides.as_deref()));
     read.besides = besides.unwrap_or_default();
     Ok(read)
 }

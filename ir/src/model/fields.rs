@@ -82,6 +82,11 @@ impl<'a> Fields<'a> {
         Self { looked_up: Some(looked_up), ..self }
     }
 
+    /// The fields, without a record of lookups.
+    pub(super) fn unnoted(self) -> Self {
+        Self { looked_up: None, ..self }
+    }
+
     fn note(&self, name: &str) {
         if let Some(looked_up) = self.looked_up {
             looked_up.note([name]);

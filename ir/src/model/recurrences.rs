@@ -79,8 +79,13 @@ pub enum Decays {
     Heads,
     /// One for each feature of each head, from a linear layer (Ling 2.5).
     Features,
-    /// The same, which with the gate comes through this many features (Kimi Linear).
-    LowRankFeatures(u64),
+    /// The same, through few features (Kimi Linear).
+    LowRankFeatures {
+        /// Number of these features.
+        rank: u64,
+        /// True where the gate comes through as few (not of Kimi K3).
+        gate: bool,
+    },
 }
 
 /// Lightning attention (MiniMax 2025, arXiv 2501.08313, section 2.2).

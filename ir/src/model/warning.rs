@@ -151,9 +151,10 @@ impl fmt::Display for ModelWarning {
 }
 
 /// Structural fields; readers look them up for all families that have them.
-pub(super) const STRUCTURAL: [&str; 23] = [
+pub(super) const STRUCTURAL: [&str; 24] = [
     "attention_bias",
     "attention_other_setting",
+    "attn_res_block_size",
     "audio_config",
     "indexer_types",
     "kv_lora_rank",

@@ -6,7 +6,9 @@ use crate::graph::{AttentionMask, RotaryPairs, RotaryScaling, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults, yarn_scale};
-use crate::model::transformer::{Attention, Indexer, Latent, Norm, Transformer};
+use crate::model::transformer::{
+    Attention, FeedForward, Indexer, Latent, Mixture, Norm, Transformer,
+};
 
 /// Norm of compressed representations, with its own epsilon.
 const LATENT_NORM: Norm = Norm::rms(1e-6);
@@ -78,6 +80,33 @@ pub(super) fn shared_choices(
             layer.attention_mut().filter(|_| types.get(index as usize) == Some(&"shared"));
         if let Some(latent) = attention.and_then(|attention| attention.latent.as_mut()) {
             latent.indexer = None;
+        }
+        Ok(())
+    })?;
+    Ok(transformer)
+}
+
+/// Kimi K3: what each half of a layer takes is a weighted sum of the stream and of those that blocks of layers began with,
+/// by a norm and a row of weights; the head takes such a sum, too. Routed experts' sum has a norm before it is projected
+/// back.
+pub(super) fn residuals_of_blocks(
+    fields: Fields<'_>,
+    shape: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    // The streams that blocks began with are no tensors of the graph: a warning says that the field is not read.
+    let has_residuals = fields.unnoted().optional_size("attn_res_block_size")?.is_some();
+    let has_norm = fields.flag_or("latent_moe_use_norm", false)?;
+    transformer.each_layer(|index, layer| {
+        if has_residuals {
+            let ends = u64::from(index + 1 == shape.num_hidden_layers);
+            let weights = (2 + ends).saturating_mul(2).saturating_mul(shape.hidden_size);
+            layer.numbers.push(("block_residuals".to_owned(), weights));
+        }
+        if let FeedForward::Mixture(Mixture { latent_size: Some(width), .. }) = layer.feed_forward
+            && has_norm
+        {
+            layer.numbers.push(("mlp.latent_norm".to_owned(), width));
         }
         Ok(())
     })?;

@@ -149,6 +149,19 @@ enum DecayRule {
     LowRankFeatures,
 }
 
+impl DecayRule {
+    fn read(self, fields: Fields<'_>, value_dim: u64) -> Result<Decays, ModelError> {
+        Ok(match self {
+            Self::Heads => Decays::Heads,
+            Self::Features => Decays::Features,
+            Self::LowRankFeatures => Decays::LowRankFeatures {
+                rank: value_dim,
+                gate: !fields.flag_or("use_full_rank_gate", false)?,
+            },
+        })
+    }
+}
+
 /// Layers without attention.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -376,11 +389,7 @@ impl MixerRule {
                     value_dim,
                     kernel: kernel.read(fields)?,
                     activation: convolved(fields, activation.as_deref())?,
-                    decays: match decays {
-                        DecayRule::Heads => Decays::Heads,
-                        DecayRule::Features => Decays::Features,
-                        DecayRule::LowRankFeatures => Decays::LowRankFeatures(value_dim),
-                    },
+                    decays: decays.read(fields, value_dim)?,
                     norm,
                 })
             }

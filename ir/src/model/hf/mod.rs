@@ -92,6 +92,7 @@ const FINISHED: &[(&str, Finish)] = &[
     ("gpt2", gpt::gpt2),
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
+    ("kimi_linear", latent::residuals_of_blocks),
     ("lfm2", lfm2),
     ("llada", bert::both_ways),
     ("llada2_moe", bert::both_ways),

@@ -127,8 +127,13 @@ fn kimi_linear(object: &mut Object) {
         ("head_dim", "linear_head_dim"),
         ("num_heads", "linear_num_heads"),
         ("short_conv_kernel_size", "linear_conv_kernel_dim"),
+        ("use_full_rank_gate", "use_full_rank_gate"),
     ];
     set_from(object, &linear, &sizes);
+    // Two bounded functions of gate and value, of which each element takes as long.
+    if text(object, "hidden_act") == Some("situ") {
+        object.insert("hidden_act".to_owned(), "silu".into());
+    }
     if let Some(full) = linear.get("full_attn_layers").and_then(numbers) {
         let is_full = |layer: u64| full.contains(&(layer + 1));
         let kind = |layer| if is_full(layer) { "full_attention" } else { "linear_attention" };

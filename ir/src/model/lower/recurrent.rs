@@ -175,9 +175,13 @@ impl Lowering {
                 let decay = whole(&mut scope, "decay", &keys)?;
                 (Recurrence::DeltaRuleByFeature, decay, whole(&mut scope, "gate", &values)?)
             }
-            Decays::LowRankFeatures(rank) => {
+            Decays::LowRankFeatures { rank, gate } => {
                 let decay = low_rank(&mut scope, "decay", rank, &keys)?;
-                let gate = low_rank(&mut scope, "gate", rank, &values)?;
+                let gate = if gate {
+                    low_rank(&mut scope, "gate", rank, &values)?
+                } else {
+                    whole(&mut scope, "gate", &values)?
+                };
                 (Recurrence::DeltaRuleByFeature, decay, gate)
             }
         };
@@ -187,7 +191,7 @@ impl Lowering {
         let y = self.norm(scope.block, "delta_net.head_norm", net.norm, &[DimName::HeadDim], y)?;
         let function = match net.decays {
             Decays::Heads => Activation::Silu,
-            Decays::Features | Decays::LowRankFeatures(_) => Activation::Sigmoid,
+            Decays::Features | Decays::LowRankFeatures { .. } => Activation::Sigmoid,
         };
         let y = scope.push("gated", OpKind::GatedActivation(function), &[gate, y])?;
         self.recompute_if_flash(scope.block, y);

@@ -264,7 +264,7 @@ impl AttentionRule {
             },
             qk_norm: self.qk_norm(fields, norm)?,
             clamp: optional(self.clip.as_ref(), |field| fields.optional_real(field))?.flatten(),
-            sinks: self.sinks,
+            sinks: self.sinks.read(fields)?,
             gate: match &self.gate {
                 Some(rule) if rule.used.read(fields)? => Some(rule.over),
                 _ => None,
@@ -341,11 +341,17 @@ impl AttentionRule {
 impl SlidingRule {
     /// `attention` as layers with a sliding window have it.
     fn read(&self, fields: Fields<'_>, attention: &Attention) -> Result<Attention, ModelError> {
-        let heads = optional(self.heads.as_ref(), |field| fields.optional_size(field))?.flatten();
+        let size = |field: &Option<String>, usual: u64| {
+            let stated = optional(field.as_ref(), |field| fields.optional_size(field))?;
+            Ok::<_, ModelError>(stated.flatten().unwrap_or(usual))
+        };
+        let key_value_heads = attention.num_kv_heads.saturating_mul(self.key_value_heads_times);
         Ok(Attention {
-            num_heads: heads.unwrap_or(attention.num_heads),
-            num_kv_heads: attention.num_kv_heads.saturating_mul(self.key_value_heads_times),
-            sinks: attention.sinks || self.sinks,
+            num_heads: size(&self.heads, attention.num_heads)?,
+            num_kv_heads: size(&self.key_value_heads, key_value_heads)?,
+            head_dim: size(&self.head_dim, attention.head_dim)?,
+            value_head_dim: size(&self.value_head_dim, attention.value_head_dim)?,
+            sinks: optional(self.sinks.as_ref(), |it| it.read(fields))?.unwrap_or(attention.sinks),
             ..attention.clone()
         })
     }

@@ -167,7 +167,7 @@ pub(super) struct AttentionRule {
     pub(super) clip: Option<String>,
     /// True where each head has a trained attention sink.
     #[serde(default)]
-    pub(super) sinks: bool,
+    pub(super) sinks: Stated<bool>,
     pub(super) gate: Option<GateRule>,
     pub(super) rotary: Option<RotaryRule>,
     pub(super) window: Option<WindowRule>,
@@ -182,12 +182,17 @@ pub(super) struct AttentionRule {
 pub(super) struct SlidingRule {
     /// Field with the number of query heads.
     pub(super) heads: Option<String>,
-    /// Key and value heads, as a multiple of those of the other layers.
+    /// Field with the number of key and value heads.
+    pub(super) key_value_heads: Option<String>,
+    /// Without it, these heads as a multiple of those of the other layers.
     #[serde(default = "once")]
     pub(super) key_value_heads_times: u64,
-    /// True where each head has a trained attention sink.
-    #[serde(default)]
-    pub(super) sinks: bool,
+    /// Field with the features of a query or key head.
+    pub(super) head_dim: Option<String>,
+    /// Field with the features of a value head.
+    pub(super) value_head_dim: Option<String>,
+    /// True where each head has a trained attention sink; by default as in other layers.
+    pub(super) sinks: Option<Stated<bool>>,
 }
 
 const fn once() -> u64 {

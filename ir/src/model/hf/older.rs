@@ -20,7 +20,8 @@ const OLDER: &[(&str, Bring)] = &[
     ("laguna", laguna),
     ("minimax_m3_vl", minimax_m3_vl),
     ("minimax_m3_vl_text", minimax_m3),
-    ("mimo_v2_flash", experts_by_layer),
+    ("mimo_v2", mimo_v2),
+    ("mimo_v2_flash", mimo_v2),
     ("qwen", qwen),
     ("step3p5", step3p5),
     ("step3p7", step3p7),
@@ -180,6 +181,19 @@ fn experts_by_layer(object: &mut Object) {
     if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
         set_experts(object, |layer| frequencies.get(layer as usize).is_some_and(|it| *it > 0));
         object.remove("moe_layer_freq");
+    }
+}
+
+/// Layers that have a window, by a number for each layer; the window, which counts the query's own position.
+fn mimo_v2(object: &mut Object) {
+    experts_by_layer(object);
+    if let Some(pattern) = object.remove("hybrid_layer_pattern").as_ref().and_then(numbers) {
+        let slides = |layer: u64| pattern.get(layer as usize).is_some_and(|it| *it > 0);
+        let kind = |layer| if slides(layer) { "sliding_attention" } else { "full_attention" };
+        set_layers(object, "layer_types", kind);
+    }
+    if let Some(window) = number(object, "sliding_window_size") {
+        object.insert("sliding_window".to_owned(), json!(window.saturating_add(1)));
     }
 }
 

@@ -27,6 +27,7 @@ impl Numerics {
     ///
     /// [`ModelError`] where a value is not a number.
     pub(super) fn read(object: &Map<String, Value>) -> Result<Self, ModelError> {
+        let object = &hf::older::of_today(object);
         let Some(model_type) = object.get("model_type").and_then(Value::as_str) else {
             return Ok(DEFAULTS);
         };

@@ -17,7 +17,7 @@ mod latent;
 mod longcat;
 mod mixers;
 mod mpt;
-mod older;
+pub(super) mod older;
 mod opt;
 pub(super) mod parts;
 
@@ -143,7 +143,8 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String]
 /// Reads the class that `object` names, or its family's first, and builds the transformer.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     let mut today = older::of_today(object);
-    let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
+    let model_type = Fields::new("config.json", &today).text_or("model_type", "")?.to_owned();
+    let model_type = model_type.as_str();
     // The outer configuration decides whether the head is tied.
     if let Some(tied) = family_of(model_type).and(besides::tied(model_type, &today))
         && let Some(Value::Object(inner)) = today.get_mut("text_config")

@@ -13,15 +13,20 @@ type Bring = fn(&mut Object);
 /// Function for each older `model_type` that brings its configuration into the form of today.
 const OLDER: &[(&str, Bring)] = &[
     ("axk2", axk2),
+    ("bamba", heads_of_mamba),
+    ("deepseek_ref", |it| rename_family(it, "deepseek_v4", ["DeepseekV4"; 2])),
     ("exaone4", exaone4),
     ("exaone_moe", exaone4),
     ("glm_moe_dsa", glm_moe_dsa),
+    ("granitemoehybrid", heads_of_mamba),
+    ("hunyuan", hunyuan),
     ("kimi_linear", kimi_linear),
     ("laguna", laguna),
     ("minimax_m3_vl", minimax_m3_vl),
     ("minimax_m3_vl_text", minimax_m3),
     ("mimo_v2", mimo_v2),
     ("mimo_v2_flash", mimo_v2),
+    ("new", |it| rename_family(it, "gte", ["New", "Gte"])),
     ("qwen", qwen),
     ("step3p5", step3p5),
     ("step3p7", step3p7),
@@ -29,7 +34,7 @@ const OLDER: &[(&str, Bring)] = &[
 ];
 
 /// A configuration in the form of today, and the language model's within it.
-pub(super) fn of_today(object: &Object) -> Object {
+pub(in crate::model) fn of_today(object: &Object) -> Object {
     let mut object = object.clone();
     let model_type = text(&object, "model_type").unwrap_or_default().to_owned();
     bring(&mut object, &model_type);
@@ -119,6 +124,38 @@ fn glm_moe_dsa(object: &mut Object) {
         object.entry("indexer_types").or_insert(pattern);
     }
     set_layers(object, "indexer_types", |layer| if chooses(layer) { "full" } else { "shared" });
+}
+
+/// A family that the library has under another name; what the names of its authors' classes begin with, and what those of
+/// the library's do.
+fn rename_family(object: &mut Object, family: &str, [own, today]: [&str; 2]) {
+    object.insert("model_type".to_owned(), family.into());
+    let classes = object.get_mut("architectures").and_then(Value::as_array_mut);
+    for class in classes.into_iter().flatten() {
+        if let Some(rest) = class.as_str().and_then(|class| class.strip_prefix(own)) {
+            *class = format!("{today}{rest}").into();
+        }
+    }
+}
+
+/// Experts, if there are several.
+fn hunyuan(object: &mut Object) {
+    if is_absent(object, "num_experts") || object["num_experts"] == json!(1) {
+        rename_family(object, "hunyuan_v1_dense", ["HunYuanFor", "HunYuanDenseV1For"]);
+    } else {
+        rename_family(object, "hunyuan_v1_moe", ["HunYuanFor", "HunYuanMoEV1For"]);
+    }
+}
+
+/// As many features of a head as there are, over the heads.
+fn heads_of_mamba(object: &mut Object) {
+    let is_auto = object.get("mamba_d_head").is_none_or(|size| *size == json!("auto"));
+    let heads = number(object, "mamba_n_heads").unwrap_or(128);
+    let expansion = number(object, "mamba_expand").unwrap_or(2);
+    let features = number(object, "hidden_size").and_then(|width| width.checked_mul(expansion));
+    if let Some(features) = features.filter(|it| is_auto && heads > 0 && it.is_multiple_of(heads)) {
+        object.insert("mamba_d_head".to_owned(), json!(features / heads));
+    }
 }
 
 /// Layers counted from one, and sizes of the delta rule in a section of their own.

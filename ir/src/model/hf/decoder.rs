@@ -131,7 +131,8 @@ impl Family {
 
     fn check_only(&self, fields: Fields<'_>) -> Result<(), ModelError> {
         for (name, expected) in &self.only {
-            let other = match expected {
+            let means = expected.get("means").and_then(Value::as_str);
+            let other = match expected.get("is").unwrap_or(expected) {
                 Value::String(expected) => {
                     let stated = fields.text_or(name, expected)?;
                     (stated != expected).then(|| format!("`{name}` `{stated}`"))
@@ -141,13 +142,18 @@ impl Family {
                     let stated = fields.size_or(name, expected)?;
                     (stated != expected).then(|| format!("`{name}` {stated}"))
                 }
+                // A section is as much as a true.
+                Value::Bool(false) if fields.find(name).is_some_and(|(_, it)| it.is_object()) => {
+                    Some(format!("`{name}`"))
+                }
                 expected => {
                     let expected = expected.as_bool().unwrap_or_default();
                     (fields.flag_or(name, expected)? != expected).then(|| format!("`{name}`"))
                 }
             };
             if let Some(other) = other {
-                return Err(fields.unsupported(other));
+                let means = means.map_or_else(String::new, |means| format!(", {means},"));
+                return Err(fields.unsupported(format!("{other}{means}")));
             }
         }
         Ok(())

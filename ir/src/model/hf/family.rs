@@ -37,7 +37,8 @@ pub(super) struct Family {
     /// Sections whose fields are read as if they stood at the top.
     #[serde(default)]
     pub(super) sections: Vec<String>,
-    /// Fields that must have this value, since other values are not modelled.
+    /// Fields that must have this value, since other values are not modelled; or `is` this value, with words for what
+    /// others `mean`.
     #[serde(default)]
     pub(super) only: Map<String, Value>,
     /// Default sizes where a configuration leaves them out.

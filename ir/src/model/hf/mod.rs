@@ -231,12 +231,20 @@ pub(super) fn as_family(
     family: &str,
 ) -> Result<(Map<String, Value>, Vec<String>), ModelError> {
     let Some(known) = family_of(family) else { return Err(unknown(family)) };
-    let mut object = object.clone();
-    object.remove("architectures");
-    object.insert("model_type".to_owned(), family.into());
-    let (_, _, looked_up) = read_as(known, &object)?;
-    let unread = looked_up.unread(&object);
-    Ok((object, unread))
+    let has_sizes = Fields::new(family, object).find("hidden_size").is_some();
+    let inner = nested(object).filter(|_| !has_sizes);
+    let mut read = inner.unwrap_or(object).clone();
+    read.remove("architectures");
+    read.insert("model_type".to_owned(), family.into());
+    if let Some(tied) = object.get(besides::TIED) {
+        read.insert(besides::TIED.to_owned(), tied.clone());
+    }
+    let (_, _, looked_up) = read_as(known, &read)?;
+    let mut unread = looked_up.unread(&read);
+    if inner.is_some() {
+        unread.extend(sections(object, &NESTED));
+    }
+    Ok((read, unread))
 }
 
 /// Families that a configuration of an unknown one is offered to be read as, the plainest first.
@@ -352,6 +360,22 @@ const LANGUAGE_MODELS: &[Renamed] = &[
     ("qwen3_vl_moe_text", "qwen3_moe", &[("norm_topk_prob", Value::Bool(true))]),
 ];
 
+/// Sections with the configuration of a language model.
+const NESTED: [&str; 3] = ["text_config", "llm_config", "language_config"];
+
+/// The configuration of the language model within another.
+fn nested(object: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    NESTED.iter().find_map(|name| object.get(*name)?.as_object())
+}
+
+/// Sections of parts other than those `but`.
+fn sections(object: &Map<String, Value>, but: &[&str]) -> Vec<String> {
+    let is_part = |(name, value): &(&String, &Value)| {
+        value.is_object() && !but.contains(&name.as_str()) && name.ends_with("_config")
+    };
+    object.iter().filter(is_part).map(|(name, _)| name.clone()).collect()
+}
+
 /// Reads the language model of a known multimodal model; its other parts are not modelled. Its configuration is
 /// `text_config`, or in older files the top level itself.
 fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read, ModelError> {
@@ -359,10 +383,15 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
     if let Some(thinker) = thinker {
         let mut thinker = thinker.clone();
         thinker.entry("model_type").or_insert_with(|| format!("{model_type}_thinker").into());
-        return read(&thinker);
+        let mut read = read(&thinker)?;
+        let parts = sections(object, &["thinker_config"]);
+        if !parts.is_empty() {
+            let architecture = model_type.to_owned();
+            read.warnings.insert(0, ModelWarning::LeftOutParts { architecture, parts });
+        }
+        return Ok(read);
     }
-    let mut nested = ["text_config", "llm_config", "language_config"].into_iter();
-    let text = nested.find_map(|name| object.get(name)?.as_object());
+    let text = nested(object);
     let mut inner = text.unwrap_or(object).clone();
     if let Some(usual) = text.and(besides::text(model_type)) {
         inner.entry("model_type").or_insert_with(|| usual.into());
@@ -431,13 +460,10 @@ fn alone(
     object: &Map<String, Value>,
     besides: Option<&[Besides]>,
 ) -> ModelWarning {
-    let is_part = |(name, value): &(&String, &Value)| {
-        value.is_object() && *name != "text_config" && name.ends_with("_config")
-    };
     ModelWarning::LanguageModelAlone {
         architecture: architecture.to_owned(),
         inner: inner.to_owned(),
         besides: besides.map(|all| all.iter().map(|part| part.num_parameters).sum()),
-        parts: object.iter().filter(is_part).map(|(name, _)| name.clone()).collect(),
+        parts: sections(object, &NESTED),
     }
 }

@@ -90,6 +90,96 @@ fn language_models_of_what_reads_images() {
     assert!(read(&unknown).unwrap_err().to_string().contains("`rwkv` is not known"));
 }
 
+/// The class of the whole says which head the language model has; one that is not known is said.
+#[test]
+fn classes_of_what_reads_images() {
+    let whole = |class: &str| {
+        json!({
+            "architectures": [class], "model_type": "llava", "text_config": llama(),
+            "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024},
+        })
+    };
+    for (class, read_as) in [
+        ("LlavaForConditionalGeneration", "LlamaForCausalLM"),
+        ("FSDPLlavaForConditionalGeneration", "LlamaForCausalLM"),
+        ("LlavaModel", "LlamaModel"),
+        ("LlavaForSequenceClassification", "LlamaForSequenceClassification"),
+        ("LlavaForTokenClassification", "LlamaForTokenClassification"),
+    ] {
+        let model = Model::from_json(&whole(class).to_string(), "model").unwrap();
+        assert_eq!((model.architecture.as_str(), model.warnings.len()), (read_as, 1), "{class}");
+        let numerics = Model::numerics(&whole(class).to_string());
+        assert_eq!(numerics.is_ok(), read_as == "LlamaForCausalLM", "{class} is run");
+    }
+    let found = warnings(&whole("LlavaForRetrieval"));
+    assert_eq!(
+        found[1],
+        "class `LlavaForRetrieval` of `llava` is not known: its language model is planned with the head that predicts \
+         tokens"
+    );
+}
+
+/// Sections that are not read are said by name, and not those that are.
+#[test]
+fn parts_that_are_not_read_are_said() {
+    let omni = json!({
+        "architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "talker_config": {"hidden_size": 896},
+        "thinker_config": {"text_config": with(llama(), "model_type", json!("qwen2_5_omni_text"))},
+        "token2wav_config": {"dit_config": {}},
+    });
+    assert_eq!(
+        warnings(&omni)[0],
+        "`qwen2_5_omni` is counted and planned without `talker_config`, `token2wav_config`"
+    );
+    let other =
+        json!({"model_type": "other", "llm_config": llama(), "vision_config": {"depth": 3}});
+    let found = warnings(&other);
+    assert!(
+        found.len() == 1 && found[0].ends_with("is left out, and `vision_config` not read"),
+        "{found:?}"
+    );
+}
+
+/// A configuration of an unknown family is read as another wherever its sizes are, an encoder as an encoder.
+#[test]
+fn unknown_families_are_read_as_others() {
+    let inner = with(llama(), "model_type", json!("mine"));
+    let whole =
+        json!({"model_type": "mine_vl", "text_config": inner, "vision_config": {"depth": 3}});
+    let (read, unread) = Model::as_family(&whole.to_string(), "llama").unwrap();
+    assert_eq!(unread, ["unsloth_fixed", "vision_config"]);
+    let parameters = |text: &str| {
+        let model = Model::from_json(text, "model").unwrap();
+        model.graph(GraphOptions::default()).unwrap().parameter_counts().total
+    };
+    assert_eq!(parameters(&read), parameters(&llama().to_string()));
+    let nearest = |config: &Value| Model::nearest_family(&config.to_string()).map(|it| it.0);
+    assert_eq!(nearest(&whole), Some("llama"));
+    let mpnet = json!({
+        "architectures": ["MPNetForMaskedLM"], "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1, "hidden_size": 768, "intermediate_size": 3072, "layer_norm_eps": 1e-05,
+        "max_position_embeddings": 514, "model_type": "mpnet", "num_attention_heads": 12, "num_hidden_layers": 12,
+        "relative_attention_num_buckets": 32, "vocab_size": 30_527,
+    });
+    assert_eq!(nearest(&mpnet), Some("bert"));
+}
+
+/// Sections that choose a variant are refused as such, with what the variant is.
+#[test]
+fn sections_of_variants_are_refused_with_what_they_mean() {
+    let error = |config: Value| Model::from_json(&config.to_string(), "m").unwrap_err().to_string();
+    let plain = without(llama(), "architectures");
+    let sparse = with(plain.clone(), "sparse_config", json!({"block_size": 64}));
+    let error_of_sparse = error(with(sparse, "model_type", json!("minicpm")));
+    assert!(
+        error_of_sparse.starts_with("`minicpm` with `sparse_config`, which is attention to blocks"),
+        "{error_of_sparse}"
+    );
+    let visual = with(plain, "visual", json!({"heads": 16}));
+    let error_of_visual = error(with(visual, "model_type", json!("qwen")));
+    assert!(error_of_visual.contains("a tower that reads images"), "{error_of_visual}");
+}
+
 #[test]
 fn models_that_ship_have_nothing_to_warn_of() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");

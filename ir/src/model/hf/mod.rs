@@ -248,7 +248,7 @@ pub(super) fn as_family(
 }
 
 /// Families that a configuration of an unknown one is offered to be read as, the plainest first.
-const PLAIN: [&str; 13] = [
+const PLAIN: [&str; 15] = [
     "llama",
     "mistral",
     "qwen2",
@@ -257,6 +257,8 @@ const PLAIN: [&str; 13] = [
     "qwen3_moe",
     "qwen2_moe",
     "deepseek_v3",
+    "bert",
+    "roberta",
     "gpt2",
     "gpt_neox",
     "mamba2",
@@ -265,7 +267,9 @@ const PLAIN: [&str; 13] = [
 ];
 
 /// Fields without which a configuration is not offered to be read as a family, whose defaults would stand for them.
-const NEEDED: [(&str, &str); 8] = [
+const NEEDED: [(&str, &str); 10] = [
+    ("bert", "attention_probs_dropout_prob"),
+    ("roberta", "attention_probs_dropout_prob"),
     ("deepseek_v3", "kv_lora_rank"),
     ("gpt2", "n_embd"),
     ("granitemoehybrid", "mamba_d_state"),
@@ -282,9 +286,17 @@ const MOST_UNREAD: usize = 6;
 /// The plain family that leaves fewest fields of a configuration unread, and these.
 pub(super) fn nearest(object: &Map<String, Value>) -> Option<(&'static str, Vec<String>)> {
     let read = |family: &&'static str| Some((*family, as_family(object, family).ok()?.1));
+    let has_sizes = object.contains_key("hidden_size");
+    let sizes = nested(object).filter(|_| !has_sizes).unwrap_or(object);
+    // Of a family that predicts masked tokens all layers read both ways, as no other's do.
+    let is_masked = |class: &str| class.ends_with("ForMaskedLM");
+    let named = object.get("architectures").and_then(|classes| classes.get(0)?.as_str());
     let has_needed = |family: &&&str| {
+        if named.is_some_and(is_masked) {
+            return family_of(family).is_some_and(|family| is_masked(&family.classes[0]));
+        }
         let needed = NEEDED.iter().find(|(name, _)| name == *family);
-        needed.is_none_or(|(_, field)| object.contains_key(*field))
+        needed.is_none_or(|(_, field)| sizes.contains_key(*field))
     };
     let nearest =
         PLAIN.iter().filter(has_needed).filter_map(read).min_by_key(|(_, unread)| unread.len());

@@ -162,6 +162,15 @@ fn unknown_families_are_read_as_others() {
         "relative_attention_num_buckets": 32, "vocab_size": 30_527,
     });
     assert_eq!(nearest(&mpnet), Some("bert"));
+    for (class, read_as) in [
+        ("MPNetForMaskedLM", "BertForMaskedLM"),
+        ("MPNetModel", "BertModel"),
+        ("MPNetForSequenceClassification", "BertForSequenceClassification"),
+    ] {
+        let config = with(mpnet.clone(), "architectures", json!([class]));
+        let (read, _) = Model::as_family(&config.to_string(), "bert").unwrap();
+        assert_eq!(Model::from_json(&read, "model").unwrap().architecture, read_as);
+    }
 }
 
 /// Sections that choose a variant are refused as such, with what the variant is.

@@ -239,6 +239,8 @@ pub(super) fn as_family(
     if let Some(tied) = object.get(besides::TIED) {
         read.insert(besides::TIED.to_owned(), tied.clone());
     }
+    let model_type = object.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    hand_head_on(model_type, object, known, &mut read);
     let (_, _, looked_up) = read_as(known, &read)?;
     let mut unread = looked_up.unread(&read);
     if inner.is_some() {
@@ -445,15 +447,7 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
     if let Some(tied) = besides::tied(model_type, object) {
         inner.insert(besides::TIED.to_owned(), tied);
     }
-    let class = Outer::of(model_type, object, &family.classes[0]);
-    if let Outer::Other(class) = &class {
-        inner.insert("architectures".to_owned(), [class.as_str()].into_iter().collect());
-        for field in ["id2label", "num_labels"] {
-            if let Some(labels) = object.get(field) {
-                inner.insert(field.to_owned(), labels.clone());
-            }
-        }
-    }
+    let class = hand_head_on(model_type, object, family, &mut inner);
     let mut read = read(&inner)?;
     let besides = besides::besides(model_type, object)?;
     if let Outer::Unknown(class) = class {
@@ -463,6 +457,25 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
     read.warnings.insert(0, alone(model_type, &family.model_type, object, besides.as_deref()));
     read.besides = besides.unwrap_or_default();
     Ok(read)
+}
+
+/// Gives the configuration `inner` of the family `known` the class whose head is that of `object`, and its labels.
+fn hand_head_on(
+    model_type: &str,
+    object: &Map<String, Value>,
+    known: &Family,
+    inner: &mut Map<String, Value>,
+) -> Outer {
+    let class = Outer::of(model_type, object, &known.classes[0]);
+    if let Outer::Other(class) = &class {
+        inner.insert("architectures".to_owned(), [class.as_str()].into_iter().collect());
+        for field in ["id2label", "num_labels"] {
+            if let Some(labels) = object.get(field) {
+                inner.insert(field.to_owned(), labels.clone());
+            }
+        }
+    }
+    class
 }
 
 /// Warning that a multimodal model is planned as its language model alone.

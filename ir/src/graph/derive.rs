@@ -348,30 +348,34 @@ impl Sharded<'_> {
         let starts = starts.into_iter().map(|(op, it)| ((op, SavedPart::Value), it));
         let starts: Vec<_> = starts.filter(|(key, _)| !saved.contains_key(key)).collect();
         let always = saved.into_iter().map(|(key, it)| (key, it, false));
-        always
-            .chain(starts.into_iter().map(|(key, it)| (key, it, true)))
-            .map(|((op, part), tensor, is_start)| Saved {
-                op,
-                part,
-                bytes: tensor.bytes,
-                until: tensor.until,
-                is_offloadable: tensor.is_offloadable,
-                is_start,
-                // Only the output of a region's end is saved.
-                selective: match self.block.op(op).recomputable {
-                    Recomputable::No => false,
-                    Recomputable::Selective => true,
-                    Recomputable::SelectiveEnd => {
-                        !matches!(part, SavedPart::Value | SavedPart::Cast)
-                    }
-                },
-                block_input: self.block.op(op).kind == OpKind::Input,
-                is_shared: self.block.shares_input()
-                    && self.block.op(op).kind == OpKind::Input
-                    && part == SavedPart::Value
-                    && !is_start,
-            })
-            .collect()
+        let all = always.chain(starts.into_iter().map(|(key, it)| (key, it, true)));
+        all.map(|(key, tensor, is_start)| self.saved_tensor(key, tensor, is_start)).collect()
+    }
+
+    fn saved_tensor(
+        &self,
+        (op, part): (OpId, SavedPart),
+        SavedTensor { bytes, until, is_offloadable }: SavedTensor,
+        is_start: bool,
+    ) -> Saved {
+        let block_input = self.block.op(op).kind == OpKind::Input;
+        let is_value = part == SavedPart::Value;
+        Saved {
+            op,
+            part,
+            bytes,
+            until,
+            is_offloadable,
+            is_start,
+            // Only the output of a region's end is saved.
+            selective: match self.block.op(op).recomputable {
+                Recomputable::No => false,
+                Recomputable::Selective => true,
+                Recomputable::SelectiveEnd => !is_value && part != SavedPart::Cast,
+            },
+            block_input,
+            is_shared: self.block.shares_input() && block_input && is_value && !is_start,
+        }
     }
 
     /// For each operator, whether the tensors that it saves are offloaded: where modules were chosen, those of these.

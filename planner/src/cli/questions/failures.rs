@@ -189,7 +189,8 @@ impl FailureArgs {
                 "`--on-failure replan` with GPUs of several kinds\nhint: `--on-failure wait`, or a cluster of one kind"
             );
             let spares = failures.spares.unwrap_or(0);
-            let missing = failures.most_nodes_in_repair(&job).saturating_sub(spares).max(1);
+            let missing = failures.most_nodes_in_repair(&job, f64::INFINITY);
+            let missing = missing.saturating_sub(spares).max(1);
             let needs = (job.step_seconds, missing);
             job.smaller = smaller_plans(problem, request, per_node, needs, &mut || limit.go())?;
         }

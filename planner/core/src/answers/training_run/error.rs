@@ -11,8 +11,8 @@ use super::simulation::{MOST_TIMES_LONGER, PlayedRun};
 pub enum TrainingRunError {
     /// Failures cost more than the time between them.
     #[error(
-        "{gpus} GPUs are interrupted every {between:.0} s, and lose {lost:.0} s each time: training would not get on\n\
-         hint: {works}"
+        "{gpus} GPUs are interrupted every {between:.0} s, and lose {lost:.0} s each time: training would take more than \
+         {MOST_TIMES_LONGER:.0} times as long\nhint: {works}"
     )]
     Interrupted {
         /// Number of GPUs.
@@ -27,7 +27,7 @@ pub enum TrainingRunError {
     /// Nodes fail faster than they are repaired.
     #[error(
         "after {MOST_TIMES_LONGER:.0} times the days of a run without failures only {:.1} % is done: {missing} nodes are \
-         repaired at once, and {spares} are spare\nhint: `--spares {missing}`, or a shorter `--repair-time`",
+         repaired at once, and {spares} are spare\nhint: {works}",
         done * 100.0
     )]
     TooFewNodes {
@@ -37,6 +37,8 @@ pub enum TrainingRunError {
         missing: u32,
         /// Spare nodes.
         spares: u32,
+        /// Options with which training gets on.
+        works: String,
     },
     /// More spare nodes than the job has.
     #[error(
@@ -89,15 +91,19 @@ pub enum TrainingRunError {
     },
 }
 
-/// Checks numbers before a run.
-pub(super) fn check(job: &TrainingJob, failures: &Failures) -> Result<(), TrainingRunError> {
+/// Checks numbers before a run of `work` seconds of steps.
+pub(super) fn check(
+    job: &TrainingJob,
+    failures: &Failures,
+    work: f64,
+) -> Result<(), TrainingRunError> {
     let is_wrong = |hours: f64| !hours.is_finite() || hours <= 0.0;
     if let Some(wrong) = failures.components.iter().find(|it| is_wrong(it.mtbf_hours)) {
         let (component, hours) = (wrong.component.clone(), wrong.mtbf_hours);
         return Err(TrainingRunError::Hours { component, hours });
     }
     if let Some(spares) = failures.spares.filter(|spares| *spares > job.num_nodes) {
-        let works = failures.most_nodes_in_repair(job).min(job.num_nodes);
+        let works = failures.most_nodes_in_repair(job, f64::INFINITY).min(job.num_nodes);
         return Err(TrainingRunError::Spares { spares, nodes: job.num_nodes, works });
     }
     if let Some(given) = failures.checkpoint_interval_seconds {
@@ -109,12 +115,14 @@ pub(super) fn check(job: &TrainingJob, failures: &Failures) -> Result<(), Traini
             return Err(TrainingRunError::Unwritten { given, write });
         }
     }
-    let is_hopeless = failures.cost(job) * failures.rate(job, 1.0) >= 1.0;
+    let is_hopeless = failures.times_longer(job, work) > MOST_TIMES_LONGER;
     if is_hopeless { Err(interrupted(job, failures)) } else { Ok(()) }
 }
 
 fn interrupted(job: &TrainingJob, failures: &Failures) -> TrainingRunError {
-    let (between, lost) = (1.0 / failures.rate(job, 1.0), failures.cost(job));
+    let between = 1.0 / failures.rate(job, 1.0);
+    // No more work is lost than was done since the last failure.
+    let lost = failures.recovery(job) + (failures.cost(job) - failures.recovery(job)).min(between);
     let works = what_works(job, failures, between);
     TrainingRunError::Interrupted { gpus: job.num_gpus, between, lost, works }
 }
@@ -155,6 +163,14 @@ pub(super) fn check_runs(
         return Ok(());
     }
     let Some(spares) = failures.spares else { return Err(interrupted(job, failures)) };
-    let missing = failures.most_nodes_in_repair(job);
-    Err(TrainingRunError::TooFewNodes { done: least, missing, spares })
+    let longest = runs.iter().map(|run| run.seconds).fold(0.0, f64::max);
+    let missing = failures.most_nodes_in_repair(job, longest);
+    let works = if (spares + 1..job.num_nodes).contains(&missing) {
+        format!("`--spares {missing}`, or a shorter `--repair-time`")
+    } else {
+        // At most half of the time is waited, even without spares.
+        let most = 0.5 / failures.rate(job, 1.0);
+        format!("`--repair-time {:.0}s`, or less", most.floor().max(1.0))
+    };
+    Err(TrainingRunError::TooFewNodes { done: least, missing, spares, works })
 }

@@ -140,30 +140,59 @@ impl Failures {
         steps.max((job.checkpoint.lag / job.step_seconds).ceil()).max(1.0) * job.step_seconds
     }
 
-    /// Seconds that a failure costs: the recovery, and half an interval of work.
-    pub(super) fn cost(&self, job: &TrainingJob) -> f64 {
+    /// Seconds of a recovery: until training goes on after a failure.
+    pub(super) fn recovery(&self, job: &TrainingJob) -> f64 {
         match self.on_failure {
             OnFailure::Shrink => self.stall_seconds,
             OnFailure::Wait | OnFailure::Replan => {
-                self.detection_seconds
-                    + self.restart_seconds
-                    + job.checkpoint.load
-                    + self.interval(job) / 2.0
+                self.detection_seconds + self.restart_seconds + job.checkpoint.load
             }
         }
     }
 
-    /// Number of nodes of which no more are repaired at once in 99 of 100 cases: the quantile of a Poisson
-    /// distribution.
+    /// Seconds that a failure costs: the recovery, and half an interval of work.
+    pub(super) fn cost(&self, job: &TrainingJob) -> f64 {
+        match self.on_failure {
+            OnFailure::Shrink => self.recovery(job),
+            OnFailure::Wait | OnFailure::Replan => self.recovery(job) + self.interval(job) / 2.0,
+        }
+    }
+
+    /// Mean time of a run of `work` seconds of steps over that without failures, with as many nodes as it takes;
+    /// infinite where recoveries do not end.
+    ///
+    /// ```text
+    /// (e^((i + d) / M) - 1) M / i / (1 - r / M)
+    /// ```
+    ///
+    /// for intervals of i seconds, of the run at most, with a stop of d for a checkpoint, M between failures and r for a
+    /// recovery, during which others come. Replicas that go on lose their stops alone.
+    ///
+    /// # Source
+    ///
+    /// Daly 2006, *A higher order estimate of the optimum checkpoint interval for restart dumps* (FGCS 22, 3), but for
+    /// failures during a restart.
+    pub(super) fn times_longer(&self, job: &TrainingJob, work: f64) -> f64 {
+        let rate = self.rate(job, 1.0);
+        let recoveries = 1.0 / (1.0 - self.recovery(job) * rate).max(0.0);
+        if rate == 0.0 || self.on_failure == OnFailure::Shrink {
+            return recoveries;
+        }
+        let interval = self.interval(job).min(work);
+        ((interval + job.checkpoint.stall) * rate).exp_m1() / (interval * rate) * recoveries
+    }
+
+    /// Number of nodes of which no more are repaired at once in 99 of 100 cases, in a run of so many seconds: the
+    /// quantile of a Poisson distribution.
     ///
     /// # Source
     ///
     /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), with as many standbys.
-    pub fn most_nodes_in_repair(&self, job: &TrainingJob) -> u32 {
+    pub fn most_nodes_in_repair(&self, job: &TrainingJob, seconds: f64) -> u32 {
         const SHARE: f64 = 0.99;
         let taken_out = self.components.iter().filter(|it| it.replaces_node);
         let rate: f64 = taken_out.fold(0.0, |sum, it| sum + job.rate(it, 1.0));
-        let mean = rate * self.repair_seconds;
+        let mean = rate * self.repair_seconds.min(seconds);
         let (mut nodes, mut log_of_one, mut sum) = (0_u32, -mean, (-mean).exp());
         while sum < SHARE && nodes < job.num_nodes {
             nodes += 1;

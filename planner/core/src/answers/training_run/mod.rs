@@ -103,9 +103,9 @@ impl TrainingRun {
         prices: &Prices,
         seed: u64,
     ) -> Result<Self, TrainingRunError> {
-        error::check(job, failures)?;
         let steps = (tokens / job.tokens_per_step).ceil();
         let work = steps * job.step_seconds;
+        error::check(job, failures, work)?;
         // Seeds next to each other share no run.
         let seed_of = |run: u32| seed.wrapping_mul(RUNS.into()).wrapping_add(run.into());
         let runs: Vec<PlayedRun> =
@@ -163,7 +163,7 @@ impl TrainingRun {
             checkpoint_seconds: job.checkpoint.stall,
             checkpoint_bytes: job.checkpoint_bytes,
             spares: failures.spares,
-            nodes_in_repair_p99: failures.most_nodes_in_repair(job),
+            nodes_in_repair_p99: failures.most_nodes_in_repair(job, mean_days * DAY),
             gpu_hours: hours,
             cost: prices.gpu_hour.map(|price| price * hours),
             cost_quantiles: prices.gpu_hour.map(|price| quantiles(&days, 24.0 * gpus * price)),

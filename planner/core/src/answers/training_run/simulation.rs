@@ -143,7 +143,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         let mut pending = 1;
         loop {
             pending += self.pass(detection, share).len();
-            let plan = self.wait_for_plan();
+            let (plan, failed) = self.wait_for_plan();
+            pending += failed;
             pending += self.pass(restart, self.nodes_of(plan)).len();
             pending -= 1;
             if pending == 0 || !self.gets_on() {
@@ -154,18 +155,28 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// Waits until some plan has its nodes; the largest such plan.
-    fn wait_for_plan(&mut self) -> usize {
+    /// Waits until some plan has its nodes; the largest such plan, and the number of failures meanwhile.
+    fn wait_for_plan(&mut self) -> (usize, usize) {
+        let mut failed = 0;
         loop {
             self.take_back_repaired();
             let plan = (0..=self.job.smaller.len()).find(|&it| self.num_nodes(it) <= self.healthy);
+            let plan = plan.or_else(|| (!self.gets_on()).then_some(0));
             if let Some(plan) = plan {
-                return plan;
+                return (plan, failed);
             }
             let until = self.repairs.front().copied().expect("nodes that are missing are repaired");
-            self.lost.waiting_for_nodes += until - self.now;
-            self.now = until;
-            self.draw_failure(1.0);
+            let left = f64::from(self.healthy) / f64::from(self.job.num_nodes);
+            self.draw_failure(left);
+            let end = until.min(self.next_failure);
+            self.lost.waiting_for_nodes += end - self.now;
+            self.now = end;
+            if end < until {
+                self.fail(left);
+                failed += 1;
+            } else {
+                self.draw_failure(1.0);
+            }
         }
     }
 
@@ -198,19 +209,12 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
             let repaired = self.repairs.front().filter(|_| groups.without_node > 0);
             let back = groups.back.front().into_iter().chain(repaired);
             let until = back.fold(f64::INFINITY, |least, at| least.min(*at));
-            if groups.up == 0 {
-                self.roll_back();
-                let waited = if groups.back.is_empty() {
-                    &mut self.lost.waiting_for_nodes
-                } else {
-                    &mut self.lost.restarts
-                };
-                *waited += until - self.now;
-                self.now = until;
-                self.draw_failure(1.0);
-                continue;
-            }
-            match self.train(f64::from(groups.up) / f64::from(all), until) {
+            let end = if groups.up == 0 {
+                self.stand_still(!groups.back.is_empty(), until)
+            } else {
+                self.train(f64::from(groups.up) / f64::from(all), until)
+            };
+            match end {
                 End::Finished => return,
                 End::Back => {}
                 End::Failed => {
@@ -221,6 +225,17 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
                 }
             }
         }
+    }
+
+    /// Lets time pass without any group until one comes back, or a failure.
+    fn stand_still(&mut self, restarts: bool, until: f64) -> End {
+        self.roll_back();
+        let end = until.min(self.next_failure);
+        let waited =
+            if restarts { &mut self.lost.restarts } else { &mut self.lost.waiting_for_nodes };
+        *waited += end - self.now;
+        self.now = end;
+        if end < until { End::Failed } else { End::Back }
     }
 
     /// Takes the group down that a failure hits; the failures that come while all others stop. If the group is down

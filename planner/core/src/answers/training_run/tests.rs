@@ -126,6 +126,47 @@ fn a_run_without_failures_takes_its_steps() {
     }
 }
 
+/// Without checkpoints a run starts over at each failure, and takes `M (e^(T / M) - 1) / (1 - r / M)`: long, but not
+/// for ever.
+#[test]
+fn a_run_of_one_interval_gets_on() {
+    let (job, failures) = herd();
+    let failures = Failures { checkpoint_interval_seconds: Some(1e9), ..failures };
+    let between = 1.0 / failures.rate(&job, 1.0);
+    let work = (3.0 * between / job.step_seconds).round() * job.step_seconds;
+    let run = TrainingRun::new(work / 14.0 * 16e6, &job, &failures, &Prices::default(), 0).unwrap();
+    let expected = failures.times_longer(&job, work) * work / 86_400.0;
+    assert!((run.days / expected - 1.0).abs() < 0.2, "{} {expected}", run.days);
+}
+
+/// Failures come at the same rate while a run waits for nodes, of the nodes that are left: without spares, a node of two
+/// that fails is most likely followed by the other where repairs take many times as long as failures are apart.
+#[test]
+fn nodes_fail_while_a_run_waits_for_others() {
+    let (job, failures) = herd();
+    let job = TrainingJob { num_gpus: 16, num_nodes: 2, replica_groups: 2, ..job };
+    let hour = 3600.0;
+    let components = Component::of_gpu(16.0 * 4.0);
+    for on_failure in [OnFailure::Wait, OnFailure::Shrink] {
+        let failures = Failures {
+            components: components.clone(),
+            on_failure,
+            spares: Some(0),
+            repair_seconds: 8.0 * hour,
+            ..failures.clone()
+        };
+        let runs: Vec<PlayedRun> =
+            (0..64).map(|seed| play(&job, &failures, 100.0 * hour, seed)).collect();
+        let waited: f64 = runs.iter().map(|run| run.lost.waiting_for_nodes / hour).sum();
+        let all: f64 = runs.iter().map(|run| run.seconds / hour).sum();
+        let number: u64 = runs.iter().flat_map(|run| &run.failures).sum();
+        assert!(waited > 0.2 * all, "{on_failure:?}: {waited} of {all}");
+        // A failure every four hours with both nodes, every eight with one.
+        let per_hour = number as f64 / all;
+        assert!((0.125..0.26).contains(&per_hour), "{on_failure:?}: {per_hour}");
+    }
+}
+
 #[test]
 fn a_seed_says_all() {
     let (job, failures) = herd();
@@ -237,8 +278,12 @@ fn what_loses_more_than_it_gains_is_refused_with_what_works() {
 fn as_many_nodes_are_repaired_at_once_as_a_poisson_distribution_says() {
     let (job, failures) = herd();
     let of = |seconds| Failures { repair_seconds: seconds, ..failures.clone() };
-    let at_most = |seconds| of(seconds).most_nodes_in_repair(&job);
+    let within = |seconds, run| of(seconds).most_nodes_in_repair(&job, run);
+    let at_most = |seconds| within(seconds, f64::INFINITY);
     // Quantiles of Poisson distributions of mean 1 and 10 (scipy.stats.poisson.ppf(0.99, ..)).
     let one = 54.0 * 86_400.0 / 356.0;
     assert_eq!([at_most(one), at_most(10.0 * one), at_most(0.0)], [4, 18, 0]);
+    // In a shorter run than a repair takes, no more nodes are taken out than fail.
+    assert_eq!(within(10.0 * one, one), at_most(one));
+    assert_eq!(within(one, 10.0 * one), at_most(one));
 }

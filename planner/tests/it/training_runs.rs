@@ -100,6 +100,20 @@ fn rates_are_read_from_a_file() {
     }
 }
 
+/// A run of some hours is told in hours, and one in which nothing fails has no interruptions.
+#[test]
+fn short_runs_have_numbers() {
+    let place = Workplace::new();
+    let rates = place.write("none.json", "[]");
+    let short = RUN.replace("1T", "10B");
+    let args = format!("{short} --failure-rates {rates} --price 0.001 --watts 1");
+    let text = planner(&args.split_whitespace().collect::<Vec<_>>()).stdout;
+    assert!(text.contains("no interruptions; a checkpoint of"), "{text}");
+    for wrong in ["inf", " 0.0 ", " 0.00 ", "cost 0 ", "most 0 MWh"] {
+        assert!(!text.contains(wrong), "{wrong}: {text}");
+    }
+}
+
 /// Each refusal has numbers, and what its hint names works.
 #[test]
 fn what_cannot_be_is_refused_with_what_works() {

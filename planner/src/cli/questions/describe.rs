@@ -20,8 +20,9 @@ impl Answers {
         if !self.why_not.is_empty() {
             text.push('\n');
         }
-        for WhyNotReport { asked, answer } in &self.why_not {
-            let _ = writeln!(text, "why not {asked}: {}", describe_why_not(answer));
+        for WhyNotReport { asked, answer, nodes } in &self.why_not {
+            let nodes = nodes.as_deref();
+            let _ = writeln!(text, "why not {asked}: {}", describe_why_not(answer, nodes));
         }
         if let Some(points) = &self.front {
             text.push_str(
@@ -79,8 +80,13 @@ pub(crate) fn whole(layout: &LayoutSpec) -> String {
     text
 }
 
+/// A layout with all settings, and the nodes it is on where these are of several kinds.
+fn on_nodes(layout: &LayoutSpec, nodes: Option<&str>) -> String {
+    whole(layout) + &nodes.map_or_else(String::new, |nodes| format!(" on {nodes}"))
+}
+
 /// Text of the answer to why the first plan does not meet a constraint.
-fn describe_why_not(answer: &WhyNot) -> String {
+fn describe_why_not(answer: &WhyNot, nodes: Option<&str>) -> String {
     let no_layout = "no layout has it";
     match answer {
         WhyNot::Chosen => "plan 1 has it".to_owned(),
@@ -90,11 +96,11 @@ fn describe_why_not(answer: &WhyNot) -> String {
         WhyNot::Impossible { reasons: [reason] } => format!("{no_layout}: {reason}"),
         WhyNot::TooLarge { closest, missing_bytes } => format!(
             "too large: {} needs {}, {missing_bytes} too much",
-            whole(&closest.layout),
+            on_nodes(&closest.layout, nodes),
             closest.evaluation.memory.total(),
         ),
         WhyNot::AsFast { found, difference } | WhyNot::Slower { found, difference } => {
-            describe_slower(found, difference, "")
+            describe_slower((found, nodes), difference, "")
         }
         WhyNot::LessHeadroom { found, difference, headroom_bytes, roomy } => {
             let roomy = roomy.as_ref().map_or(no_layout.to_owned(), |it| {
@@ -104,18 +110,22 @@ fn describe_why_not(answer: &WhyNot) -> String {
             let less = format!(
                 ", but that takes `--headroom {headroom}`; with as much free as now {roomy}"
             );
-            describe_slower(found, difference, &less)
+            describe_slower((found, nodes), difference, &less)
         }
     }
 }
 
-fn describe_slower(found: &EvaluatedPlan, difference: &Difference, less: &str) -> String {
+fn describe_slower(
+    (found, nodes): (&EvaluatedPlan, Option<&str>),
+    difference: &Difference,
+    less: &str,
+) -> String {
     let terms = difference.largest_terms(3);
     let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
     format!(
         "{}{less}\n  {} takes {}{terms}",
         difference.describe(),
-        whole(&found.layout),
+        on_nodes(&found.layout, nodes),
         found.evaluation.step_time,
     )
 }
@@ -163,7 +173,7 @@ fn describe_batches(points: &[BatchPoint]) -> String {
             format!("{:.3}", point.step_time_seconds),
             format!("{:.0}", point.tokens_per_second_per_gpu),
             percent(point.tokens_per_second_per_gpu / most),
-            whole(&point.found.layout),
+            on_nodes(&point.found.layout, point.nodes.as_deref()),
         ]
     });
     let enough = points.iter().find(|it| rate(it) * (1.0 + RESOLUTION) >= most);
@@ -218,22 +228,31 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
 
 fn describe_run(run: &TrainingRun) -> String {
     let Quantiles { p10, p90, .. } = run.days_quantiles;
+    let (unit, of_day) = unit_of(run.days);
+    let [mean, p10, p90] = [run.days, p10, p90].map(|days| days * of_day);
     let mut text = format!(
-        "{} tokens: {:.1} days ({p10:.1} to {p90:.1} in eight of ten runs), {} steps, {} GPU hours\n",
+        "{} tokens: {mean:.1} {unit} ({p10:.1} to {p90:.1} in eight of ten runs), {} steps, {} GPU hours\n",
         count(run.tokens),
-        run.days,
         count(run.steps),
-        count(run.gpu_hours),
+        amount(run.gpu_hours),
     );
+    let interruptions = if run.hours_between_failures.is_finite() {
+        let between = hours(run.hours_between_failures * 3600.0);
+        format!("an interruption every {between}, {} in all", count(run.interruptions.round()))
+    } else {
+        "no interruptions".to_owned()
+    };
+    let checkpoints = if run.checkpoint_interval_seconds < run.days * DAY {
+        let (every, stop) = (run.checkpoint_interval_seconds, run.checkpoint_seconds);
+        format!("every {} stops training for {}", hours(every), Seconds::new(stop))
+    } else {
+        "is not taken before the end".to_owned()
+    };
     let _ = writeln!(
         text,
-        "goodput {}: an interruption every {}, {} in all; a checkpoint of {} every {} stops training for {}",
+        "goodput {}: {interruptions}; a checkpoint of {} {checkpoints}",
         percent(run.goodput),
-        hours(run.hours_between_failures * 3600.0),
-        count(run.interruptions.round()),
         run.checkpoint_bytes,
-        hours(run.checkpoint_interval_seconds),
-        Seconds::new(run.checkpoint_seconds),
     );
     let _ = writeln!(text, "{}", describe_lost(run));
     let spares = run.spares.map_or_else(String::new, |spares| format!("; {spares} are spare"));
@@ -246,13 +265,13 @@ fn describe_run(run: &TrainingRun) -> String {
         let _ = writeln!(
             text,
             "cost {} ({} to {}), at the price of an hour of a GPU",
-            count(cost),
-            count(p10),
-            count(p90)
+            amount(cost),
+            amount(p10),
+            amount(p90)
         );
     }
     if let Some(energy) = run.megawatt_hours {
-        let _ = writeln!(text, "energy at most {} MWh, of the GPUs", count(energy));
+        let _ = writeln!(text, "energy at most {} MWh, of the GPUs", amount(energy));
     }
     text
 }
@@ -270,19 +289,39 @@ fn describe_lost(run: &TrainingRun) -> String {
         ("slow nodes", slow_nodes),
     ];
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let parts = parts.into_iter().filter(|(_, days)| *days >= 0.005);
-    let parts: Vec<String> = parts.map(|(what, days)| format!("{what} {days:.2}")).collect();
+    let (unit, of_day) = unit_of(run.days);
+    let parts = parts.into_iter().map(|(what, days)| (what, days * of_day));
+    let parts = parts.filter(|(_, time)| *time >= 0.005);
+    let parts: Vec<String> = parts.map(|(what, time)| format!("{what} {time:.2}")).collect();
     if parts.is_empty() {
         return "lost: next to nothing".to_owned();
     }
-    let without = run.days_without_failures;
-    format!("lost, of {:.1} days: {}; {without:.1} are steps that last", run.days, parts.join(", "))
+    let [all, without] = [run.days, run.days_without_failures].map(|days| days * of_day);
+    format!("lost, of {all:.1} {unit}: {}; {without:.1} are steps that last", parts.join(", "))
+}
+
+/// Seconds of a day.
+const DAY: f64 = 86_400.0;
+
+/// A suitable unit for so many days, and how many of it are a day.
+const fn unit_of(days: f64) -> (&'static str, f64) {
+    match days {
+        it if it >= 2.0 => ("days", 1.0),
+        it if it >= 0.0625 => ("hours", 24.0),
+        _ => ("minutes", 1440.0),
+    }
+}
+
+/// A number in short, with two digits at least where it is small.
+fn amount(number: f64) -> String {
+    let decimals = (1.0 - number.log10().floor()).clamp(2.0, 8.0) as usize;
+    if number > 0.0 && number < 100.0 { format!("{number:.decimals$}") } else { count(number) }
 }
 
 /// Text of a time in a suitable unit.
 fn hours(seconds: f64) -> String {
     match seconds {
-        it if it >= 48.0 * 3600.0 => format!("{:.1} days", it / 86_400.0),
+        it if it >= 2.0 * DAY => format!("{:.1} days", it / DAY),
         it if it >= 5400.0 => format!("{:.1} hours", it / 3600.0),
         it if it >= 90.0 => format!("{:.0} minutes", it / 60.0),
         it => format!("{it:.0} s"),

@@ -346,10 +346,13 @@ impl Breakdown {
         Self { data_parallel_seconds: self.data_parallel_seconds + wait, ..self }
     }
 
-    /// The mean of several breakdowns.
-    pub fn mean(all: &[Self]) -> Self {
-        let mean =
-            |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len().max(1) as f64;
+    /// The mean of several breakdowns, each of a number of ranks.
+    pub fn mean(all: &[(Self, u32)]) -> Self {
+        let ranks: f64 = all.iter().map(|(_, ranks)| f64::from(*ranks)).sum();
+        let mean = |part: fn(&Self) -> f64| {
+            let sum: f64 = all.iter().map(|(it, ranks)| part(it) * f64::from(*ranks)).sum();
+            sum / ranks.max(1.0)
+        };
         Self {
             compute_seconds: mean(|it| it.compute_seconds),
             recompute_seconds: mean(|it| it.recompute_seconds),

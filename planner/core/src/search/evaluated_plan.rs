@@ -207,6 +207,7 @@ pub(super) fn of_groups(problem: &Problem, layout: Layout, all: &[Evaluation]) -
     let fullest = all.iter().enumerate().min_by_key(left);
     let (group, Evaluation { memory, fullest_rank, .. }) = fullest.expect("there are groups");
     let waiting = all.iter().map(|it| it.breakdown.waiting_until(step_time));
+    let waiting = waiting.zip(problem.limits.gpus_by_group.iter().copied());
     Evaluation {
         step_time,
         breakdown: Breakdown::mean(&waiting.collect::<Vec<_>>()),

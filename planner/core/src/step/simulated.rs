@@ -173,7 +173,8 @@ impl Step<'_> {
         let memory_by_rank = self.assignment.memory(&self.layout, &kept);
         let (memory, fullest_rank) = self.assignment.fullest(&memory_by_rank);
         let breakdown_by_rank = breakdown(self, order, ranks, end);
-        let breakdown = Breakdown::mean(&breakdown_by_rank);
+        let alike: Vec<(Breakdown, u32)> = breakdown_by_rank.iter().map(|it| (*it, 1)).collect();
+        let breakdown = Breakdown::mean(&alike);
         let evaluation =
             Evaluation { step_time: Seconds::from(end), breakdown, memory, fullest_rank };
         (evaluation, breakdown_by_rank, memory_by_rank)

@@ -51,13 +51,24 @@ pub(crate) fn check_timeline(
     let Simulated { evaluation, simulation, breakdown_by_rank, .. } = simulated;
     let step_time = evaluation.step_time.get();
     prop_assert!((simulation.timeline.end().as_f64() * 1e-9 - step_time).abs() < 1e-12);
-    for breakdown in breakdown_by_rank {
+    for breakdown in &breakdown_by_rank {
         let sum = breakdown.total();
         prop_assert!((sum / step_time - 1.0).abs() < 1e-9, "{sum} of {step_time}");
         for (name, seconds) in breakdown.parts() {
             prop_assert!(seconds >= 0.0, "{name}: {seconds}");
         }
     }
+    // The step's breakdown is the mean over all GPUs.
+    let gpus = |group: &usize| match problem.limits.gpus_by_group.get(*group) {
+        Some(gpus) if !found.layout.micro_batches_by_group.is_empty() => *gpus,
+        _ => problem.limits.num_gpus,
+    };
+    let p = f64::from(found.layout.pipeline_parallel * problem.limits.num_gpus);
+    let ranks = problem.groups_of_ranks(&found.layout);
+    let ranks = ranks.iter().map(gpus).zip(&breakdown_by_rank);
+    let computing = ranks.map(|(gpus, rank)| f64::from(gpus) * rank.compute_seconds / p);
+    let computing: f64 = computing.sum();
+    prop_assert!((computing - evaluation.breakdown.compute_seconds).abs() < 1e-9 * step_time);
     // Replicas that lie in groups have steps of their own, and wait for each other.
     if found.layout.micro_batches_by_group.is_empty() {
         let bubble = evaluation.breakdown.pipeline_bubble_seconds / step_time;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Cluster, ClusterError, NetworkLevel, NodeGroup, Wiring};
+use super::{Cluster, ClusterError, Gpu, NetworkLevel, NodeGroup, Wiring};
 use crate::text::json;
 
 /// A cluster file with groups.
@@ -120,6 +120,12 @@ impl Cluster {
     /// True if the nodes are of several kinds.
     pub fn has_unlike_gpus(&self) -> bool {
         !self.groups.is_empty()
+    }
+
+    /// The GPU of each kind of nodes.
+    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+        let own = self.groups.is_empty().then_some(&self.gpu);
+        own.into_iter().chain(self.groups.iter().map(|group| &group.cluster.gpu))
     }
 
     /// The cluster of some of the nodes, in this order, and the number of its GPUs; of nodes of one kind, their own.

@@ -29,7 +29,7 @@ fn problem(name: &str, text: &str, num_gpus: u32) -> Problem {
         .training_graph(GraphOptions::default(), None)
         .expect("a model that was read has a graph");
     let choices = Choices::default();
-    let training = choices.resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
+    let training = choices.resolve(&model, graph.has_sequence(), &cluster, num_gpus);
     let framework = frameworks::preset("megatron-core").expect("it ships");
     Problem::new(graph, training, &cluster, framework, num_gpus).expect("a problem within range")
 }

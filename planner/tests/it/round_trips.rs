@@ -186,7 +186,7 @@ fn posed(model: &Model, target: Target, cluster: &Cluster, gpus: u32) -> Option<
     let framework = target.framework();
     let graph: Graph = model.graph(GraphOptions::default()).unwrap();
     let choices = Choices::default();
-    let training = choices.resolve(model, graph.has_sequence(), &cluster.gpu, gpus);
+    let training = choices.resolve(model, graph.has_sequence(), cluster, gpus);
     let facts = JobFacts::of(&graph);
     let training = training.with_gradients_of(&framework.abilities, facts);
     let graph = with_usual_modules(graph, &framework, facts);

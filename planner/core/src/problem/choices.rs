@@ -1,6 +1,6 @@
 //! Settings that a user may leave open, and their defaults.
 
-use ir::cluster::{Gpu, Precision};
+use ir::cluster::{Cluster, Precision};
 use ir::framework::Framework;
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
@@ -48,7 +48,13 @@ const SAMPLES_PER_GPU: u64 = 32;
 
 impl Choices {
     /// The training, with defaults for what was left open. A model without a sequence has one token, the sample.
-    pub fn resolve(&self, model: &Model, has_sequence: bool, gpu: &Gpu, num_gpus: u32) -> Training {
+    pub fn resolve(
+        &self,
+        model: &Model,
+        has_sequence: bool,
+        cluster: &Cluster,
+        num_gpus: u32,
+    ) -> Training {
         let sequence_length =
             self.sequence_length.unwrap_or_else(|| default_sequence_length(model, has_sequence));
         Training {
@@ -56,7 +62,7 @@ impl Choices {
             global_batch_size: self
                 .global_batch_size
                 .unwrap_or_else(|| default_batch(sequence_length, has_sequence, num_gpus)),
-            precision: self.precision.unwrap_or_else(|| usual_precision(gpu)),
+            precision: self.precision.unwrap_or_else(|| usual_precision(cluster)),
             optimizer: self.optimizer.unwrap_or_default(),
             fp32_gradients: self.fp32_gradients,
             bf16_moments: self.bf16_moments,
@@ -73,15 +79,19 @@ pub fn default_sequence_length(model: &Model, has_sequence: bool) -> u64 {
     if has_sequence { longest.min(DEFAULT_SEQUENCE_LENGTH) } else { 1 }
 }
 
-/// The default precision on a GPU: bf16, or the best that older GPUs have.
-fn usual_precision(gpu: &Gpu) -> Precision {
-    usual(|precision| gpu.peak.contains_key(&precision)).unwrap_or(Precision::Bf16)
+/// The default precision on a cluster: bf16, or the best that all its GPUs have.
+fn usual_precision(cluster: &Cluster) -> Precision {
+    usual(|precision| all_have(cluster, precision)).unwrap_or(Precision::Bf16)
 }
 
-/// The default precision with a framework; `None` if GPU and framework have none in common.
-pub fn usual_precision_with(gpu: &Gpu, framework: &Framework) -> Option<Precision> {
+/// The default precision with a framework; `None` if GPUs and framework have none in common.
+pub fn usual_precision_with(cluster: &Cluster, framework: &Framework) -> Option<Precision> {
     let able = &framework.abilities.precisions;
-    usual(|precision| gpu.peak.contains_key(&precision) && able.contains(&precision))
+    usual(|precision| all_have(cluster, precision) && able.contains(&precision))
+}
+
+fn all_have(cluster: &Cluster, precision: Precision) -> bool {
+    cluster.gpus().all(|gpu| gpu.peak.contains_key(&precision))
 }
 
 fn usual(has: impl Fn(Precision) -> bool) -> Option<Precision> {

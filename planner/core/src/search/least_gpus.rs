@@ -45,7 +45,7 @@ pub fn least_gpus(
     let fewest = (states / cluster.gpu.memory.get().max(1) as f64).ceil() as u64;
     let node = cluster.gpus_per_node;
     for num_gpus in gpu_counts(node).filter(|it| u64::from(*it) >= fewest).take(MOST_PROBES) {
-        let resolved = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
+        let resolved = choices.resolve(model, has_sequence, cluster, num_gpus);
         let global_batch_size = resolved.global_batch_size;
         let training = Training { global_batch_size, ..asked.training };
         let framework = asked.hardware.framework.clone();

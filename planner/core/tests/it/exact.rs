@@ -120,7 +120,7 @@ fn quantised_experts_are_spread_as_far_as_is_fastest() {
         precision,
         ..Choices::default()
     };
-    let training = choices.resolve(&model, true, &cluster.gpu, 4);
+    let training = choices.resolve(&model, true, &cluster, 4);
     let problem = Problem::new(graph, training, &cluster, framework, 4).unwrap();
     let best = |exhaustive| {
         let request = Request { top: 1, exhaustive, ..Request::default() };
@@ -183,7 +183,7 @@ fn so_it_is_of_every_model_that_ships() {
             let cluster = preset(name).unwrap();
             let has_sequence = graph.has_sequence();
             let framework = cost_models::frameworks::preset("ideal").unwrap();
-            let training = Choices::default().resolve(&model, has_sequence, &cluster.gpu, num_gpus);
+            let training = Choices::default().resolve(&model, has_sequence, &cluster, num_gpus);
             let problem =
                 Problem::new(graph.clone(), training, &cluster, framework, num_gpus).unwrap();
             check_best_of_many(&problem)

@@ -48,7 +48,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         sequence_length: 1024,
         global_batch_size: 16,
         precision: "bf16".parse().unwrap(),
-        ..Choices::default().resolve(&model, graph.has_sequence(), &cluster.gpu, 4)
+        ..Choices::default().resolve(&model, graph.has_sequence(), &cluster, 4)
     };
     let problem = Problem::new(graph, training, &cluster, ideal(), 4).unwrap();
     let outcome = search(&problem, request, &mut |_| Go::On);
@@ -252,7 +252,7 @@ proptest! {
         let model = Model::from_json(&plans()[2]["model"]["description"].to_string(), "model").unwrap();
         let graph = model.training_graph(GraphOptions::default(), None).unwrap();
         let training = Choices { global_batch_size: Some(8), ..Choices::default() }
-            .resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
+            .resolve(&model, graph.has_sequence(), &cluster, num_gpus);
         let Ok(problem) = Problem::new(graph, training, &cluster, ideal(), num_gpus) else { return Ok(()) };
         let outcome = search(&problem, &Request::default(), &mut |_| Go::On);
         let has_reason = !outcome.plans.is_empty() || outcome.closest.is_some();

@@ -231,7 +231,8 @@ impl Family {
     /// Ways to shard model states: not at all, over all replicas, or over those of a network domain (hybrid sharding).
     pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<ZeroSharding> {
         let replicas = self.mesh().replicas();
-        let within = problem.hardware.domain / self.shape.sharding.tensor_parallel;
+        let domain = problem.all_hardware().map(|hardware| hardware.domain).min().unwrap_or(1);
+        let within = domain / self.shape.sharding.tensor_parallel;
         let divides = |shards| self.check_shards(problem, shards).is_ok();
         let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
         let hybrid = local.filter(|shards| (2..replicas).contains(shards) && divides(*shards));

@@ -68,9 +68,11 @@ pub(super) fn switches(
     // iteration needs a dispatcher with buffers for all tokens, made for Blackwell. All known runs with it exchange
     // tokens within an NVLink domain.
     let experts = ShapeKey::groups_of(sharding).along(Axis::Expert);
-    let keeps_sizes = problem.hardware.architecture == Architecture::Blackwell
-        && token_dispatcher == TokenDispatcher::HybridEp
-        && problem.hardware.network.outermost_level(experts) == 0;
+    let keeps_sizes = token_dispatcher == TokenDispatcher::HybridEp
+        && problem.all_hardware().all(|hardware| {
+            hardware.architecture == Architecture::Blackwell
+                && hardware.network.outermost_level(experts) == 0
+        });
     graphs.retain(|it| *it != CudaGraphs::Iteration || keeps_sizes || is_named);
     let switches = |expert_overlap| {
         let with = move |cuda_graphs| Switches { token_dispatcher, expert_overlap, cuda_graphs };
@@ -88,11 +90,17 @@ fn usual_dispatcher(problem: &Problem, sharding: &Sharding) -> TokenDispatcher {
             && able.combines(features.and(facts.of_dispatcher(*it, sharding)))
     };
     // DeepEP was made on Hopper, HybridEP for Blackwell and its larger domains; both send over NVLink within a node.
-    let once = match problem.hardware.architecture {
-        _ if facts.features.has(Feature::NoNvlink) => &[],
-        Architecture::Blackwell => &[TokenDispatcher::HybridEp, TokenDispatcher::DeepEp][..],
-        Architecture::Hopper => &[TokenDispatcher::DeepEp, TokenDispatcher::HybridEp][..],
-        _ => &[],
+    let are_all = |made: &[Architecture]| {
+        problem.all_hardware().all(|hardware| made.contains(&hardware.architecture))
+    };
+    let once = if facts.features.has(Feature::NoNvlink) {
+        &[]
+    } else if are_all(&[Architecture::Blackwell]) {
+        &[TokenDispatcher::HybridEp, TokenDispatcher::DeepEp][..]
+    } else if are_all(&[Architecture::Hopper, Architecture::Blackwell]) {
+        &[TokenDispatcher::DeepEp, TokenDispatcher::HybridEp][..]
+    } else {
+        &[]
     };
     let plain = [TokenDispatcher::AllToAll, TokenDispatcher::AllGather];
     once.iter().chain(&plain).copied().find(supports).unwrap_or_default()

@@ -190,8 +190,9 @@ fn describe_prediction(text: &mut String, report: &LintReport, prediction: &Sett
     );
     if prediction.ranks.len() > 1 {
         let rows = prediction.ranks.iter().map(|rank| {
+            let on = rank.group.as_ref().map_or_else(String::new, |group| format!(" on {group}"));
             [
-                rank.pipeline_rank.to_string(),
+                format!("{}{on}", rank.pipeline_rank),
                 rank.num_blocks.to_string(),
                 Seconds::new(rank.busy_seconds).to_string(),
                 Seconds::new(rank.bubble_seconds).to_string(),

@@ -141,15 +141,20 @@ impl EvaluatedConfig {
         self.found.evaluation.memory.total()
     }
 
+    /// The problem on the GPUs of the fullest rank.
+    pub(super) fn of_fullest(&self) -> Problem {
+        self.problem.at_rank(&self.found.layout, self.found.evaluation.fullest_rank)
+    }
+
     /// Returns whether it fits with the usual headroom, with which nine of ten such predictions fit.
     pub(super) fn fits_with_headroom(&self) -> bool {
-        let problem = self.problem.clone().with_headroom(self.problem.usual_headroom());
+        let problem = self.of_fullest().with_headroom(self.problem.usual_headroom());
         problem.fits_with_headroom(&self.found.evaluation.memory)
     }
 
     /// Returns whether predicted memory is within the GPU's and the host's.
     pub(super) fn fits(&self) -> bool {
-        self.problem.fits(&self.found.evaluation.memory)
+        self.of_fullest().fits(&self.found.evaluation.memory)
     }
 
     /// Returns whether tensor-parallel groups span more than the fastest network domain.

@@ -20,7 +20,7 @@ const FEW_RAN_BEYOND: f64 = 1.1;
 pub(super) fn headroom(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let memory = &base.found.evaluation.memory;
-    let (peak, capacity) = (base.peak(), base.problem.hardware.memory);
+    let (peak, capacity) = (base.peak(), base.of_fullest().hardware.memory);
     let gib = |bytes: Bytes| bytes.as_gib();
     let rank = base.found.evaluation.fullest_rank;
     let of_rank = if base.found.layout.pipeline_parallel > 1 {
@@ -233,7 +233,7 @@ pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
             "activations are computed again ({now}) though {} would fit: {had:.1} GiB are needed with, {would:.1} \
              without, of {:.1}; that {cost}",
             if new == Recompute::None { "all".to_owned() } else { format!("recompute of {new}") },
-            base.problem.hardware.memory.as_gib()
+            base.of_fullest().hardware.memory.as_gib()
         )
     };
     let mut finding = context.waste(Rule::RecomputeNotNeeded, message, &variant);

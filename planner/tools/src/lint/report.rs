@@ -10,7 +10,10 @@ use super::evaluated::EvaluatedConfig;
 use super::finding::Finding;
 use super::nearest::Nearby;
 use super::rule::Severity;
-use planner_core::search::{model_flops_utilization, simulated, tokens_per_second_per_gpu};
+use planner_core::search::{
+    model_flops_utilization, on_groups, simulated, tokens_per_second_per_gpu,
+};
+use planner_core::step::Step;
 
 /// Report on settings, which serializes as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -82,13 +85,16 @@ pub struct SettingsPrediction {
 /// Predicted time and memory of a pipeline rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankPrediction {
-    /// Index in the pipeline.
+    /// Index in the pipeline; where replicas lie in groups of unlike GPUs, of those of all groups.
     pub pipeline_rank: usize,
+    /// The group of its GPUs, where these are of several kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Number of blocks of its stages, with embedding and head counted.
     pub num_blocks: u32,
-    /// Time in a step without pipeline bubble.
+    /// Time in a step that it does not wait.
     pub busy_seconds: f64,
-    /// Time in a step that it waits for other pipeline ranks.
+    /// Time in a step that it waits for other pipeline ranks, or for replicas on slower GPUs.
     pub bubble_seconds: f64,
     /// Peak memory.
     pub peak_memory_bytes: Bytes,
@@ -110,14 +116,22 @@ impl SettingsPrediction {
         let step = found.evaluation.step_time;
         let ranks = planner_core::step::PipelineRanks::of(&found.layout);
         let blocks = case.found.stage_blocks();
+        let groups = problem.groups_of_ranks(&found.layout);
+        let steps = on_groups(problem, found.layout, &found.stage_ends, |of_group: &Step<'_>| {
+            of_group.evaluate().map_or(step, |it| it.step_time)
+        });
         let of_rank = |(rank, breakdown): (usize, &ir::plan::Breakdown)| {
             let stages = blocks.iter().enumerate();
             // Replicas on GPUs of each kind have all stages.
             let in_pipeline = rank % ranks.group.size as usize;
             let own = stages.filter(|(stage, _)| ranks.first_with(*stage) == in_pipeline);
-            let bubble = breakdown.pipeline_bubble_seconds;
+            let group = groups[rank];
+            // Of a pipeline through all groups there is one step.
+            let own_step = steps.get(group).copied().unwrap_or(step);
+            let bubble = breakdown.pipeline_bubble_seconds + (step - own_step).get();
             RankPrediction {
                 pipeline_rank: rank,
+                group: problem.name_of(group).map(str::to_owned),
                 num_blocks: own.map(|(_, count)| count).sum(),
                 busy_seconds: breakdown.total() - bubble,
                 bubble_seconds: bubble,
@@ -135,7 +149,7 @@ impl SettingsPrediction {
             tokens_per_second_per_gpu: tokens_per_second_per_gpu(problem, step),
             mfu: model_flops_utilization(problem, step),
             peak_memory_bytes: case.peak(),
-            memory_bytes: problem.hardware.memory,
+            memory_bytes: case.of_fullest().hardware.memory,
             fits: case.fits(),
             ranks: simulated.breakdown_by_rank.iter().enumerate().map(of_rank).collect(),
         }

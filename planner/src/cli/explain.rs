@@ -50,6 +50,9 @@ struct Loss {
 /// Time of one operator, on one rank for one micro-batch, in one class of blocks.
 #[derive(Clone, Debug, Serialize)]
 struct KernelRow {
+    /// The group of GPUs whose times these are, where GPUs are of several kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     block: String,
     blocks: u32,
     operator: String,
@@ -64,8 +67,12 @@ impl KernelRow {
     }
 }
 
-/// Operators in the order of their time over the whole model, longest first.
+/// Operators on the GPUs of each group in the order of their time over the whole model, longest first.
 fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
+    (0..checked.problem.num_groups()).flat_map(|group| kernel_rows_on(checked, group)).collect()
+}
+
+fn kernel_rows_on(checked: &CheckedPlan, group: usize) -> Vec<KernelRow> {
     let CheckedPlan { problem, found, .. } = checked;
     let key = ShapeKey::of(&found.layout, problem);
     let groups = key.groups();
@@ -74,9 +81,10 @@ fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
     for (class, block) in problem.graph.classes() {
         let setting = key.setting(problem, class.0);
         let mut operators: BTreeMap<(usize, String), KernelRow> = BTreeMap::new();
-        for term in terms(block, &setting, &groups, &problem.hardware) {
+        for term in terms(block, &setting, &groups, problem.hardware_of(group)) {
             let (kind, name, bound) = named(&term);
             let row = operators.entry((kind, name.clone())).or_insert_with(|| KernelRow {
+                group: problem.name_of(group).map(str::to_owned),
                 block: block.name().to_owned(),
                 blocks: counts[class.0],
                 operator: name,
@@ -178,7 +186,9 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
     text.push('\n');
     text.push_str(&describe_stages(checked));
     text.push('\n');
-    text.push_str(&describe_kernels(&explanation.kernels));
+    for kernels in explanation.kernels.chunk_by(|a, b| a.group == b.group) {
+        text.push_str(&describe_kernels(kernels));
+    }
     text.push_str(&describe_losses(plan, &explanation.runners_up));
     let hardware = &problem.hardware;
     text.push_str(&describe_calibration(&hardware.framework, &hardware.device.training_set));
@@ -275,7 +285,9 @@ fn describe_kernels(kernels: &[KernelRow]) -> String {
         ]
     });
     let rest: f64 = kernels.iter().skip(KERNEL_ROWS).map(KernelRow::total).sum();
-    let mut text = "kernels and collectives of a micro-batch, dearest first:\n".to_owned();
+    let group = kernels.first().and_then(|row| row.group.as_ref());
+    let on = group.map_or_else(String::new, |group| format!(" on {group}"));
+    let mut text = format!("kernels and collectives of a micro-batch{on}, dearest first:\n");
     text.push_str(&text_table(headings, &["block", "operator", "bound by"], rows));
     if rest > 0.0 {
         let _ =

@@ -191,6 +191,11 @@ fn read_groups(text: &str) -> Option<anyhow::Result<Cluster>> {
     };
     let groups = parts.iter().map(counted).collect::<Option<Vec<_>>>()?;
     let group = |(name, nodes): (String, u32)| {
+        anyhow::ensure!(
+            !is_there(Path::new(&name)),
+            "`--cluster {text}`: `{name}` is a file, and only presets are counted so\n\
+             hint: a file with `groups`: [{{\"nodes\": {nodes}, \"cluster\": ..}}, ..], each with a preset's name or all of a cluster"
+        );
         let cluster = cluster_preset(&name).ok_or_else(|| no_cluster(&name))?;
         anyhow::Ok(NodeGroup { nodes, cluster })
     };

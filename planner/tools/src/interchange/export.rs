@@ -1,6 +1,6 @@
 //! Export of a plan for a tool.
 
-use ir::framework::Abilities;
+use ir::framework::Framework;
 use ir::graph::{AdapterError, Graph};
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
@@ -110,7 +110,7 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
         let what = "a loss that is computed with the head, which its files cannot state";
         lacks.push(Lack::new(what, "`--loss plain`"));
     }
-    lacks.extend(lack_of_groups(plan, &target.framework().abilities));
+    lacks.extend(lack_of_groups(plan, &target.framework()));
     // MPI starts a total number of ranks; the other launchers start equal numbers on each node.
     if target != Target::EXECUTOR && nodes * each != gpus {
         let what = format!("{gpus} ranks on nodes of {each}: as many are started on each node");
@@ -120,7 +120,8 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
 }
 
 /// Ability that a plan on GPUs of several kinds needs and a framework does not have.
-fn lack_of_groups(plan: &Plan, abilities: &Abilities) -> Option<Lack> {
+fn lack_of_groups(plan: &Plan, framework: &Framework) -> Option<Lack> {
+    let Framework { name, abilities, .. } = framework;
     let by_group = plan.layout.micro_batches_by_group;
     if !plan.ranks.is_empty() && by_group.is_empty() && !abilities.unlike_gpus {
         let works = "`--framework executor-cuda`, or replicas that lie in groups: `--pp 1`";
@@ -133,7 +134,9 @@ fn lack_of_groups(plan: &Plan, abilities: &Abilities) -> Option<Lack> {
     let is_uneven = !by_group.are_equal() && !abilities.uneven_replicas;
     is_uneven.then(|| {
         let what = format!("replicas with {by_group} micro-batches by their group");
-        Lack::new(what, "a plan made with `--framework`, whose replicas have equal shares")
+        let works =
+            format!("a plan made with `--framework {name}`, whose replicas have equal shares");
+        Lack::new(what, works)
     })
 }
 

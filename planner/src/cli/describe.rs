@@ -15,7 +15,7 @@ use planner::report::{Answered, Expectation};
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, Outcome, OverDraws, RESOLUTION, StopReason, WithLessHeadroom,
+    Chosen, EvaluatedPlan, OnNodes, Outcome, OverDraws, RESOLUTION, StopReason, WithLessHeadroom,
     largest_headroom, model_flops_utilization, utilization_with_every_pair,
 };
 
@@ -70,7 +70,11 @@ pub(crate) fn describe(
         }
     }
     text.push_str(&describe_gap(outcome));
-    if let (Some(best), Some(found)) = (best, outcome.plans.first().or(outcome.closest.as_ref())) {
+    if let Some(OnNodes { outcome: of_best, nodes, .. }) = best
+        && let Some(best) = of_best.plans.first()
+        && let Some(found) = outcome.plans.first().or(outcome.closest.as_ref())
+    {
+        let best = (best, nodes.as_deref());
         let replication = input.problem.training.replication();
         let by = if replication == Replication::default() { "" } else { ", by all-reduce," };
         let has_headroom = input.problem.headroom() >= *headroom;
@@ -360,11 +364,14 @@ fn describe_gap(outcome: &Outcome) -> String {
         return String::new();
     };
     let time = best.evaluation.step_time;
+    let left = match outcome.counts.open {
+        0 => "other nodes".to_owned(),
+        open => format!("{} layouts", HumanCount(open)),
+    };
     format!(
-        "\n{}: this is the best so far; {} layouts were not looked at,\nand none of them takes less than \
+        "\n{}: this is the best so far; {left} were not looked at,\nand none of them takes less than \
          {least}, {:.1} % less\n",
         why(outcome),
-        HumanCount(outcome.counts.open),
         (1.0 - least / time) * 100.0,
     )
 }
@@ -495,7 +502,7 @@ fn describe_host(problem: &Problem, found: &EvaluatedPlan) -> String {
 /// Loss of a named layout against the best layout, and the parts of the step that cause it. `headroom` is `None` where
 /// the named layout leaves less memory free than required.
 fn describe_loss(
-    best: &EvaluatedPlan,
+    (best, nodes): (&EvaluatedPlan, Option<&str>),
     by: &str,
     named: &EvaluatedPlan,
     headroom: Option<Bytes>,
@@ -515,8 +522,9 @@ fn describe_loss(
         .map(|(name, seconds)| format!("{name} {}", Seconds::new(*seconds).signed()))
         .collect();
     format!(
-        "the best layout{by} takes {best_time}: {}; this one {:.1} % more{}\n",
+        "the best layout{by} takes {best_time}: {}{}; this one {:.1} % more{}\n",
         with_schedule(&best.layout),
+        nodes.map_or_else(String::new, |nodes| format!(" on {nodes}")),
         (time / best_time - 1.0) * 100.0,
         if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) },
     )
@@ -573,7 +581,7 @@ fn describe_misfit(input: &Input, answer: &Answered) -> String {
         Some(gpus) => {
             let _ = writeln!(text, "least: {gpus} GPUs would do");
         }
-        None if memory_saving.is_some() => {}
+        None if memory_saving.is_some() || !outcome.rejected.contains_key(&Rejection::Memory) => {}
         None => text.push_str("hint: a shorter sequence, a smaller batch or a larger GPU may do\n"),
     }
     text

@@ -46,8 +46,17 @@ pub(crate) struct Input {
     /// Features of the named layout that the framework does not support, though its step is predicted.
     pub(crate) lacks: Vec<String>,
     pub(crate) problem: Problem,
-    /// The problem without the user's decisions.
+    /// The problem on all nodes, once those with the fastest step were chosen of several kinds.
+    pub(crate) all_nodes: Option<Problem>,
+    /// The problem on all nodes without the user's decisions.
     pub(crate) open: Problem,
+}
+
+impl Input {
+    /// The problem with all nodes to choose from.
+    pub(crate) fn on_all_nodes(&self) -> &Problem {
+        self.all_nodes.as_ref().unwrap_or(&self.problem)
+    }
 }
 
 /// Decisions of the user that are part of the problem.
@@ -89,8 +98,8 @@ pub(crate) fn read(
         data_parallel_method: args.data_parallel_method,
         gradient_compression: args.gradient_compression,
     };
-    let resolved = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, gpus);
-    let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster.gpu, named));
+    let resolved = choices.resolve(&file.model, graph.has_sequence(), &cluster, gpus);
+    let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster, named));
     let precision = args.precision.or(usual).unwrap_or(resolved.precision);
     let training = Training { precision, ..resolved };
     if args.global_batch_size.is_some() && graph.has_sequence() {
@@ -145,7 +154,18 @@ pub(crate) fn read(
         open.hardware.framework.abilities = training.granted(framework.abilities.clone());
         problem = problem.granting(&constraints.layout);
     }
-    Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
+    Ok(Input {
+        file,
+        cluster,
+        adapters,
+        choices,
+        framework,
+        why_not_first,
+        lacks,
+        problem,
+        all_nodes: None,
+        open,
+    })
 }
 
 /// The cluster with what a file says of its network.
@@ -265,8 +285,7 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
 
 /// Warns on stderr where a framework is not known to run on this hardware, and names frameworks that do.
 pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
-    let groups = cluster.groups.iter().map(|group| &group.cluster.gpu);
-    let gpus: Vec<&Gpu> = groups.chain(cluster.groups.is_empty().then_some(&cluster.gpu)).collect();
+    let gpus: Vec<&Gpu> = cluster.gpus().collect();
     if gpus.iter().any(|gpu| gpu.architecture.platform() != gpus[0].architecture.platform()) {
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         tell(&format!(

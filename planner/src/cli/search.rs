@@ -15,9 +15,9 @@ use planner_core::answers::{cheapest_number_of_gpus, least_memory};
 use planner_core::plan;
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
-    BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, Outcome, Progress, RESOLUTION, Request,
-    StopReason, best_nodes, chosen, evaluate as evaluate_layouts, least_gpus, memory_saving,
-    search as search_layouts, tokens_per_second_per_gpu,
+    BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, OnNodes, Outcome, Progress, RESOLUTION,
+    Request, StopReason, best_nodes, chosen, evaluate as evaluate_layouts, least_gpus,
+    memory_saving, search as search_layouts, search_nodes, tokens_per_second_per_gpu,
 };
 use serde::Serialize;
 
@@ -114,10 +114,12 @@ fn answer(
     if let Some(search) = search {
         considered = narrow(&mut input, &search.questions, request, &limit)?;
     }
-    considered += &choose_nodes(&mut input, request, &limit)?;
+    let (nodes, earlier) = choose_nodes(&mut input, request, is_named, &limit);
+    considered += &nodes;
     let is_quiet = args.quiet || args.format == Format::Json;
     let headroom = input.problem.headroom();
     let (outcome, left) = observed_search(&input.problem, request, is_named, is_quiet, &limit);
+    let outcome = outcome.or_earlier(earlier);
     if let Some(left) = left {
         input.problem = input.problem.with_headroom(left);
     }
@@ -202,16 +204,19 @@ fn show(
     Ok(())
 }
 
-/// Narrows a problem on nodes of several kinds to those with the fastest step, and returns a text about them.
-fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::Result<String> {
-    let best = best_nodes(&input.problem, request, &mut |_| limit.go())?;
-    let Some(best) = best else { return Ok(String::new()) };
+/// Narrows a problem on nodes of several kinds to those with the fastest step; returns a text about them, and the
+/// fastest plan on them.
+fn choose_nodes(
+    input: &mut Input,
+    request: &Request,
+    is_named: bool,
+    limit: &Limit,
+) -> (String, Option<Outcome>) {
+    let best = best_nodes(&input.problem, request, &mut |_| limit.go());
+    let Some(best) = best else { return Default::default() };
     let all = input.problem.limits.num_gpus;
-    let BestNodes { problem, cluster, searched, choices, by_group, is_every_choice } = best;
-    input.open = input.open.on_cluster(&cluster, problem.limits.num_gpus)?;
     let own = input.framework.clone();
-    input.problem = problem;
-    let mut asked = input.problem.clone();
+    let mut asked = best.problem.clone();
     asked.hardware.framework = own;
     input.lacks.retain(|lack| asked.unsupported(&request.fixed).contains(lack));
     let abilities = &input.framework.abilities;
@@ -222,21 +227,35 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
             input.framework.name
         ));
     }
-    let used = input.problem.limits.num_gpus;
-    let left_out = if used < all {
-        format!("; {} of {all} GPUs are left out, with which no step is faster", all - used)
-    } else {
-        String::new()
-    };
-    let order = if by_group { ", in which replicas lie" } else { ", in the order of the pipeline" };
-    let of = if is_every_choice { "" } else { ", with all, none or a power of two of each kind" };
-    let text = format!(
-        "\nnodes: {}{order}{left_out}; {searched} of {choices} choices of nodes were searched{of}, and \
-         the others cannot be faster\n",
-        cluster.name
-    );
+    let text = describe_nodes(&best, all, is_named);
+    let BestNodes { problem, cluster, found, .. } = best;
+    input.all_nodes = Some(std::mem::replace(&mut input.problem, problem));
     input.cluster = cluster;
-    Ok(text)
+    (text, found)
+}
+
+/// Text about the nodes that were chosen of those with `all` GPUs.
+fn describe_nodes(best: &BestNodes, all: u32, is_named: bool) -> String {
+    let BestNodes { problem, cluster, searched, choices, stop_reason, .. } = best;
+    let of =
+        if best.is_every_choice { "" } else { ", with all, none or a power of two of each kind" };
+    let searched = format!("{searched} of {choices} choices of nodes were searched{of}");
+    if best.found.is_none() {
+        return format!("\nnodes: {searched}, and nothing was found on them\n");
+    }
+    let is_done = *stop_reason == StopReason::Exhausted;
+    let no_faster = match (is_done, is_named) {
+        (false, _) => "",
+        (true, false) => ", with which no step is faster",
+        (true, true) => ", with which this layout is no faster",
+    };
+    let left_out = match all - problem.limits.num_gpus {
+        0 => String::new(),
+        out => format!("; {out} of {all} GPUs are left out{no_faster}"),
+    };
+    let others =
+        if is_done { ", and the others cannot be faster" } else { " before the search stopped" };
+    format!("\nnodes: {}, in the order of ranks{left_out}; {searched}{others}\n", cluster.name)
 }
 
 /// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits
@@ -266,7 +285,7 @@ fn tell_of_better_batch(
     best: &EvaluatedPlan,
     limit: &Limit,
 ) -> anyhow::Result<()> {
-    let Input { problem, choices, .. } = input;
+    let (problem, choices) = (input.on_all_nodes(), &input.choices);
     let gpus = u64::from(problem.limits.num_gpus);
     let batch = problem.training.global_batch_size;
     if choices.global_batch_size.is_none() || batch < gpus || batch.is_multiple_of(gpus) {
@@ -276,12 +295,11 @@ fn tell_of_better_batch(
         tokens_per_second_per_gpu(problem, found.evaluation.step_time)
     };
     let own = rate(problem, best);
-    let request = Request { top: 1, find_closest: false, less_headroom: false, ..*request };
     let mut better: Option<(u64, f64)> = None;
     for size in [batch / gpus * gpus, (batch / gpus + 1) * gpus] {
         let training = Training { global_batch_size: size, ..problem.training };
         let other = problem.with_training(training)?;
-        let outcome = search_layouts(&other, &request, &mut |_| limit.go());
+        let outcome = search_nodes(&other, request, &mut |_| limit.go()).outcome;
         let gain = outcome.plans.first().map_or(0.0, |found| rate(&other, found) / own - 1.0);
         better = better.filter(|(_, most)| *most >= gain).or(Some((size, gain)));
     }
@@ -368,9 +386,9 @@ fn narrow(
 }
 
 /// The best plan without the user's decisions, to compare a named layout with.
-fn best_of_all(problem: &Problem, limit: &Limit) -> Option<EvaluatedPlan> {
-    let request = Request { find_closest: false, ..Request::default() };
-    search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
+fn best_of_all(problem: &Problem, limit: &Limit) -> Option<OnNodes> {
+    let best = search_nodes(problem, &Request::default(), &mut |_| limit.go());
+    (!best.outcome.plans.is_empty()).then_some(best)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command tells its user how long it took")]

@@ -82,7 +82,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
             warn_of_model(&args.model, &input.file.model);
             warn_of_hardware(&input.framework, &input.cluster);
         }
-        let nodes = best_nodes(&problem, &request, &mut |_| limit.go())?;
+        let nodes = best_nodes(&problem, &request, &mut |_| limit.go());
         let problem = nodes.map_or(problem, |nodes| nodes.problem);
         let outcome = search(&problem, &request, &mut |_| limit.go());
         let is_possible = outcome.counts.candidates > 0;

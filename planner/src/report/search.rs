@@ -16,7 +16,7 @@ use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, MemorySaving, Outcome, Quantiles, StopReason,
+    Chosen, EvaluatedPlan, MemorySaving, OnNodes, Outcome, Quantiles, StopReason,
     utilization_with_every_pair,
 };
 
@@ -36,7 +36,7 @@ pub struct Answered {
     /// True where the user named the layout.
     pub named: bool,
     /// The best plan, where the user named a layout.
-    pub best: Option<EvaluatedPlan>,
+    pub best: Option<OnNodes>,
     /// Features of a named layout that the framework does not support.
     pub lacks: Vec<String>,
     /// Memory of a GPU that is to stay free.
@@ -214,7 +214,10 @@ impl SearchReport {
                 .map(ToString::to_string),
             stages_by_hand: problem.stages.is_some(),
             plans,
-            best: best.as_ref().map(report),
+            best: best.as_ref().and_then(|best| {
+                let plan = best.outcome.plans.first()?;
+                Some(PlanReport::new(&best.problem, plan, *headroom))
+            }),
             faster_with_less_headroom: less
                 .map(|it| PlanReport::new(problem, &it.found, it.headroom)),
             search: SearchStatistics {

@@ -57,7 +57,7 @@ proptest! {
         let Some(plan) = best(&problem, &request) else { return Ok(()) };
         let Some(asked) = request.fixed.and(&named.fixed) else { return Ok(()) };
         let own = best(&problem, &Request { fixed: asked, ..request });
-        match why_not(&problem, &request, &plan, &asked, &mut || Go::On) {
+        match why_not((&problem, &plan), &problem, &request, &asked, &mut || Go::On).0 {
             WhyNot::Slower { found, difference } | WhyNot::AsFast { found, difference } => {
                 prop_assert_eq!(Some(&*found), own.as_ref());
                 // Stages that are cut for what they hold may happen to be cut better, and some of what can be named

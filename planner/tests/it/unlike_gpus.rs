@@ -116,7 +116,7 @@ fn a_plan_of_replicas_is_read_back() {
     assert!(tracks.contains("on a100") && tracks.contains("on h100"));
     for (words, says) in [
         (&["simulate", &plan, "--samples", "2"][..], "have steps of their own"),
-        (&["export", &plan, "--to", "megatron"], "micro-batches by their group"),
+        (&["export", &plan, "--to", "megatron"], "made with `--framework megatron-core`"),
         (&["export", &plan, "--to", "chakra", "-o", &traces], "have steps of their own"),
     ] {
         let run = planner(words);
@@ -223,6 +223,7 @@ fn groups_that_cannot_be_are_refused() {
             place.write("name.json", json!({"groups": [{"nodes": 1, "cluster": "x"}]}).to_string()),
             "`groups[0].cluster` is `x`",
         ),
+        (format!("h100:2,{}:4", place.write("own.json", "{}")), "is a file, and only presets"),
     ] {
         let run =
             planner(&["search", "models/llama-3.1-8b", "--gpus", "48", "--cluster", &cluster]);
@@ -233,4 +234,87 @@ fn groups_that_cannot_be_are_refused() {
     let run = planner(&[&layout[..], &["--cluster", "h100:1,a100:5"]].concat());
     assert_eq!(run.code, Some(2), "{}", run.transcript());
     assert!(run.stderr.contains("groups of"), "{}", run.stderr);
+}
+
+const SMALL: [&str; 5] = ["models/llama-3.2-1b", "--gpus", "24", "--cluster", "a100:2,h100:1"];
+const BATCH: [&str; 2] = ["--global-batch-size", "48"];
+
+fn step_seconds(plan: &Value) -> f64 {
+    plan["step_time_seconds"].as_f64().unwrap_or_else(|| panic!("no time in {plan}"))
+}
+
+/// The fastest of the plans that a search with these options shows.
+fn searched(options: &[&str]) -> f64 {
+    let found = settled(&[&["search"], options].concat());
+    let plans = found["plans"].as_array().unwrap().iter().map(step_seconds);
+    plans.fold(f64::INFINITY, f64::min)
+}
+
+/// A named layout that is best on some of the nodes is compared with the best on any.
+#[test]
+fn a_named_layout_is_compared_with_the_best_on_any_nodes() {
+    let options = [&SMALL[..], &BATCH].concat();
+    let named = [&["evaluate"], &options[..], &["--layout", "tp1-dp8"]].concat();
+    let found = settled(&named);
+    assert_eq!(found["num_gpus"], 8);
+    assert_eq!(step_seconds(&found["best"]).to_bits(), searched(&options).to_bits());
+    let text = planner(&named).stdout;
+    assert!(text.contains(" on a100:2,h100:1; this one "), "{text}");
+    assert!(text.contains("with which this layout is no faster"), "{text}");
+}
+
+/// Answers about another batch and another layout are what a search and an evaluation of their own find.
+#[test]
+fn questions_choose_among_all_nodes() {
+    let mixed = ["models/llama-3.2-1b", "--gpus", "16", "--cluster", "a100:1,h100:1"];
+    let of_batch = |batch| [&mixed[..], &["--global-batch-size", batch]].concat();
+    let layout = "tp2-cp4-pp1-dp2";
+    let asked = [&["search"], &of_batch("50")[..], &["--best-batch", "--why-not", layout]].concat();
+    let found = settled(&asked);
+    let batches = found["batches"].as_array().unwrap();
+    let point = batches.iter().find(|point| point["global_batch_size"] == 64).unwrap();
+    assert_eq!(step_seconds(point).to_bits(), searched(&of_batch("64")).to_bits());
+    assert_eq!(point["nodes"], "a100:1,h100:1");
+    let evaluated = settled(&[&["evaluate"], &of_batch("50")[..], &["--layout", layout]].concat());
+    let why_not = &found["why_not"][0];
+    let difference = why_not["difference"]["step_time_seconds"].as_f64().unwrap();
+    let [asked, first] = [&evaluated, &found].map(|it| step_seconds(&it["plans"][0]));
+    assert!((first + difference - asked).abs() < 1e-9, "{why_not}");
+}
+
+#[test]
+fn a_search_of_nodes_that_is_cut_short_says_so() {
+    let limit = ["--time-limit", "1ms"];
+    let text = planner(&[&["search"], &SMALL[..], &BATCH, &limit].concat()).stdout;
+    assert!(!text.contains("cannot be faster"), "{text}");
+    assert!(text.contains("of 7 choices of nodes were searched"), "{text}");
+}
+
+/// Both have fp16; V100s have no bf16.
+#[test]
+fn the_usual_precision_is_one_that_all_gpus_have() {
+    let mixed = ["models/llama-3.2-1b", "--gpus", "16", "--cluster", "v100:1,h100:1"];
+    assert_eq!(settled(&[&["search"], &mixed[..]].concat())["training"]["precision"], "fp16");
+}
+
+/// Kernels take the times of each group's GPUs, and a faster group's replicas wait for the others.
+#[test]
+fn each_group_has_its_own_kernels_and_waits() {
+    let place = Workplace::new();
+    let plan = place.path("plan.json");
+    let write = ["--quiet", "-o", &plan];
+    assert_eq!(planner(&[&["evaluate"], &MIXED[..], &REPLICAS, &write].concat()).code, Some(0));
+    let explained = planner(&["explain", &plan, "--format", "json"]).json();
+    let kernels = explained["kernels"].as_array().unwrap();
+    let seconds = |group: &str| -> f64 {
+        let own = kernels.iter().filter(|row| row["group"] == group);
+        own.map(|row| row["forward_seconds"].as_f64().unwrap()).sum()
+    };
+    assert!(seconds("h100") < seconds("a100") / 1.5);
+    let linted = planner(&["lint", &plan, "--format", "json"]).json();
+    let ranks = linted["prediction"]["ranks"].as_array().unwrap();
+    let step = linted["prediction"]["step_time_seconds"].as_f64().unwrap();
+    let waits = |rank: &Value| rank["bubble_seconds"].as_f64().unwrap();
+    assert!(ranks.iter().any(|rank| waits(rank) == 0.0), "{ranks:?}");
+    assert!(ranks.iter().any(|rank| waits(rank) > 1e-4 * step), "{ranks:?}");
 }

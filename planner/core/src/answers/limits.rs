@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::layout_of;
 use crate::problem::{LARGEST_BATCH, LONGEST_SEQUENCE, Problem, ProblemError};
 use crate::search::{
-    EvaluatedPlan, Go, Request, StopReason, first_fit, search, tokens_per_second_per_gpu,
+    EvaluatedPlan, Go, OnNodes, Request, StopReason, first_fit, search_nodes,
+    tokens_per_second_per_gpu,
 };
 
 /// Resolution of the sequence length: an eighth of the shorter length.
@@ -83,11 +84,14 @@ pub struct BatchPoint {
     pub global_batch_size: u64,
     /// Step time, in seconds.
     pub step_time_seconds: f64,
-    /// Tokens, or samples, a second on each GPU.
+    /// Tokens, or samples, a second on each GPU, whether the plan uses it or not.
     pub tokens_per_second_per_gpu: f64,
     /// The plan.
     #[serde(rename = "layout", serialize_with = "layout_of")]
     pub found: EvaluatedPlan,
+    /// Nodes that the plan uses, where GPUs are of several kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
 }
 
 /// The best plans of growing batches, each twice the one before, until a doubling gains less than can be told apart.
@@ -110,8 +114,7 @@ pub fn batches(
         }
         let training = Training { global_batch_size, ..problem.training };
         let larger = problem.with_training(training)?;
-        let request = Request { top: 1, find_closest: false, ..*request };
-        let outcome = search(&larger, &request, &mut |_| go());
+        let OnNodes { outcome, nodes, .. } = search_nodes(&larger, request, &mut |_| go());
         if outcome.stop_reason != StopReason::Exhausted {
             break;
         }
@@ -126,6 +129,7 @@ pub fn batches(
             step_time_seconds: step_time.get(),
             tokens_per_second_per_gpu: rate,
             found,
+            nodes,
         });
         if gains_little {
             break;

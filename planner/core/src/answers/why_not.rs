@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::difference::Difference;
 use super::layout_of;
 use crate::problem::Problem;
-use crate::search::{EvaluatedPlan, Go, Request, StopReason, WithLessHeadroom, evaluate};
+use crate::search::{
+    EvaluatedPlan, Go, Request, StopReason, WithLessHeadroom, best_nodes, evaluate,
+};
 
 /// Reason why a plan does not have the option that was asked about.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,28 +68,45 @@ pub enum WhyNot {
     Unknown,
 }
 
-/// Reason why `plan`, the best of a request, lacks the options of `asked`, which include those that the request fixes.
+/// Reason why a plan of a problem, the best of a request, lacks the options of `asked`, which include those that the
+/// request fixes; and where GPUs are of several kinds the nodes, of those of `all`, that are best with these options.
 pub fn why_not(
-    problem: &Problem,
+    (problem, plan): (&Problem, &EvaluatedPlan),
+    all: &Problem,
     request: &Request,
-    plan: &EvaluatedPlan,
     asked: &PartialLayout,
     go: &mut (dyn FnMut() -> Go + Send),
-) -> WhyNot {
-    let lacks = problem.unsupported(asked);
+) -> (WhyNot, Option<String>) {
+    let lacks = all.unsupported(asked);
     if !lacks.is_empty() {
-        return WhyNot::Lacking { reasons: lacks };
+        return (WhyNot::Lacking { reasons: lacks }, None);
     }
     let request = Request { fixed: *asked, top: 1, less_headroom: true, ..*request };
-    let (outcome, left) = evaluate(problem, &request, &mut |_| go());
+    match best_nodes(all, &request, &mut |_| go()) {
+        None => (compared((problem, plan), all, &request, go), None),
+        Some(nodes) => {
+            (compared((problem, plan), &nodes.problem, &request, go), Some(nodes.cluster.name))
+        }
+    }
+}
+
+/// Reason why a plan lacks the options of a request, by the best that has them.
+fn compared(
+    plan: (&Problem, &EvaluatedPlan),
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> WhyNot {
+    let (outcome, left) = evaluate(problem, request, &mut |_| go());
     let best = outcome.plans.into_iter().next();
     let less = match (left, &best) {
         (Some(headroom), Some(found)) => Some(WithLessHeadroom { found: found.clone(), headroom }),
         _ => outcome.with_less_headroom,
     };
+    let is_plan = |it: &EvaluatedPlan| it.layout == plan.1.layout;
     let roomy = best.clone().filter(|_| left.is_none());
-    if let Some(less) = less.filter(|_| roomy.as_ref().is_none_or(|it| it.layout != plan.layout)) {
-        let difference = Difference::of((problem, plan), (problem, &less.found));
+    if let Some(less) = less.filter(|_| !roomy.as_ref().is_some_and(is_plan)) {
+        let difference = Difference::of(plan, (problem, &less.found));
         return WhyNot::LessHeadroom {
             found: Box::new(less.found),
             difference: Box::new(difference),
@@ -96,9 +115,9 @@ pub fn why_not(
         };
     }
     match (best, outcome.closest) {
-        (Some(found), _) if found.layout == plan.layout => WhyNot::Chosen,
+        (Some(found), _) if is_plan(&found) => WhyNot::Chosen,
         (Some(found), _) => {
-            let difference = Box::new(Difference::of((problem, plan), (problem, &found)));
+            let difference = Box::new(Difference::of(plan, (problem, &found)));
             let (found, is_slower) = (Box::new(found), difference.share > 0.0);
             if is_slower {
                 WhyNot::Slower { found, difference }
@@ -107,7 +126,8 @@ pub fn why_not(
             }
         }
         (None, Some(closest)) => {
-            let missing_bytes = closest.excess(problem.memory_budget);
+            let of_rank = problem.at_rank(&closest.layout, closest.evaluation.fullest_rank);
+            let missing_bytes = closest.excess(of_rank.memory_budget);
             WhyNot::TooLarge { closest: Box::new(closest), missing_bytes }
         }
         (None, None) if outcome.stop_reason != StopReason::Exhausted => WhyNot::Unknown,

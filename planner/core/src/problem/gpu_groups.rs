@@ -27,6 +27,8 @@ pub struct GpuGroups {
     pub all: Vec<GpuGroup>,
     /// The cluster, of exactly these nodes.
     pub cluster: Arc<Cluster>,
+    /// False where only pipelines through the groups are looked at.
+    pub(super) have_replicas: bool,
 }
 
 /// The groups of GPUs in which the replicas of a step lie, for those of one of them.
@@ -88,7 +90,7 @@ impl GpuGroups {
             return Ok(None);
         }
         let all = cluster.groups.iter().map(group).collect::<Result<_, _>>()?;
-        Ok(Some(Self { all, cluster: Arc::new(cluster.clone()) }))
+        Ok(Some(Self { all, cluster: Arc::new(cluster.clone()), have_replicas: true }))
     }
 
     /// The largest number of GPUs of a pipeline rank with which each lies within one group.

@@ -31,10 +31,14 @@ impl Problem {
         self.groups.as_ref().map_or(self.memory_budget, |groups| groups.all[group].memory_budget)
     }
 
+    /// Hardware of each group.
+    pub(crate) fn all_hardware(&self) -> impl Iterator<Item = &Hardware> {
+        (0..self.num_groups()).map(|group| self.hardware_of(group))
+    }
+
     /// Hardware of the GPUs with least memory.
     pub(crate) fn smallest_hardware(&self) -> &Hardware {
-        let all = (0..self.num_groups()).map(|group| self.hardware_of(group));
-        all.min_by_key(|hardware| hardware.memory).unwrap_or(&self.hardware)
+        self.all_hardware().min_by_key(|hardware| hardware.memory).unwrap_or(&self.hardware)
     }
 
     /// Memory of the smallest GPU.
@@ -99,14 +103,20 @@ impl Problem {
     }
 
     /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths.
-    /// Groups in another order are the same to replicas, so only one order is looked at.
     pub(crate) fn supports_replica_groups(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let method = self.training.data_parallel_method;
         (2..=MOST_GROUPS).contains(&self.num_groups())
             && method == DataParallelMethod::AllReduce
             && self.sequences.is_none()
-            && groups.all.is_sorted_by_key(|group| &group.name)
+            && groups.have_replicas
+    }
+
+    /// Has replicas that lie in groups looked at, or only pipelines through the groups.
+    pub(crate) fn set_replica_groups(&mut self, have_replicas: bool) {
+        if let Some(groups) = &mut self.groups {
+            groups.have_replicas = have_replicas;
+        }
     }
 
     /// Checks that each pipeline rank of a layout lies within one group, and that stages go round them.

@@ -102,6 +102,7 @@ impl Searcher<'_> {
         for sharding in self.shardings_of(family, subfamily) {
             let mut best: Option<(Nanos, Layout, Arc<[usize]>)> = None;
             let mut overfilled: Option<(&Cut<'_>, Layout, usize)> = None;
+            let mut is_divided = false;
             let mut offer = |bound: Nanos, layout: Layout, ends: &Arc<[usize]>| {
                 if best.as_ref().is_none_or(|(least, ..)| bound < *least) {
                     best = Some((bound, layout, Arc::clone(ends)));
@@ -111,6 +112,7 @@ impl Searcher<'_> {
                 let Some((layout, shares)) = self.layout_by_group(&subject, cut, sharding) else {
                     continue;
                 };
+                is_divided = true;
                 let of_passes = cut.of_passes(shares, &layout);
                 if of_passes > limit {
                     offer(of_passes, layout, &cut.ends);
@@ -124,7 +126,8 @@ impl Searcher<'_> {
             let within = || self.cut_within(&subject, sharding, overfilled?);
             match best.or_else(within) {
                 Some((bound, layout, ends)) => expansion.add(&layout, &ends, bound, limit),
-                None => expansion.counts.add_misfit(true),
+                None if is_divided => expansion.counts.add_misfit(true),
+                None => expansion.counts.undivided += 1,
             }
         }
         expansion

@@ -61,7 +61,7 @@ pub use outcome::{CandidateCounts, Outcome, WithLessHeadroom};
 pub use request::{Go, Observe, Progress, Request, StopReason};
 pub use requirement::{Requirement, failed_requirements};
 use space::{Rejection, Space};
-pub use unlike::{BestNodes, best_nodes};
+pub use unlike::{BestNodes, OnNodes, best_nodes, search_nodes};
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
@@ -112,6 +112,9 @@ fn search_here(
     let too_large = counts.too_large + counts.pruned_by_memory;
     if too_large > 0 {
         rejected.insert(Rejection::Memory, too_large);
+    }
+    if counts.undivided > 0 {
+        *rejected.entry(Rejection::Batch).or_default() += counts.undivided;
     }
     let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
     let is_asked = is_misfit && request.find_closest;

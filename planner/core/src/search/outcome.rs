@@ -41,6 +41,20 @@ pub struct WithLessHeadroom {
 }
 
 impl Outcome {
+    /// This outcome; or, where the search stopped before it found anything as fast, that of an earlier one.
+    #[must_use]
+    pub fn or_earlier(self, earlier: Option<Self>) -> Self {
+        let time = |it: &Self| it.plans.first().map(|plan| Nanos::from(plan.evaluation.step_time));
+        let Some(earlier) = earlier.filter(|_| self.stop_reason != StopReason::Exhausted) else {
+            return self;
+        };
+        if time(&self).is_none_or(|own| time(&earlier).is_some_and(|its| its < own)) {
+            return Self { stop_reason: self.stop_reason, ..earlier };
+        }
+        let least = self.least_left.into_iter().chain(earlier.least_left);
+        Self { least_left: least.min_by(Seconds::total_cmp), ..self }
+    }
+
     /// Empty result, as the requested layout is not possible.
     pub(super) fn impossible(error: LayoutError) -> Self {
         Self {
@@ -69,6 +83,8 @@ pub struct CandidateCounts {
     pub too_large: u64,
     /// Candidates excluded by a lower bound on memory.
     pub pruned_by_memory: u64,
+    /// Candidates whose replicas in groups of unlike GPUs cannot divide the batch.
+    pub undivided: u64,
     /// Candidates not yet looked at when the search was stopped.
     pub open: u64,
 }
@@ -80,6 +96,7 @@ impl CandidateCounts {
         self.pruned_by_time += other.pruned_by_time;
         self.too_large += other.too_large;
         self.pruned_by_memory += other.pruned_by_memory;
+        self.undivided += other.undivided;
         self.open += other.open;
     }
 
@@ -94,7 +111,7 @@ impl CandidateCounts {
 
     /// Number of candidates that are settled.
     pub(super) fn done(&self) -> u64 {
-        self.evaluated() + self.pruned()
+        self.evaluated() + self.pruned() + self.undivided
     }
 
     /// Number of candidates whose time or memory was computed.

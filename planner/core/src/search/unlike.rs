@@ -7,9 +7,10 @@
 use ir::cluster::{Cluster, NodeGroup};
 use ir::units::{Nanos, Seconds};
 
+use super::outcome::Outcome;
 use super::request::{Observe, Request, StopReason};
-use super::search_below;
-use crate::problem::{Problem, ProblemError};
+use super::{search, search_below};
+use crate::problem::Problem;
 
 /// The most choices of nodes that are all looked at. Of more, groups have all their nodes, none, or a power of two.
 const MOST_CHOICES: usize = 512;
@@ -21,28 +22,54 @@ pub struct BestNodes {
     pub problem: Problem,
     /// Cluster of the nodes used, in the order of the pipeline.
     pub cluster: Cluster,
+    /// The fastest plan there; `None` where none was found on any nodes. Its lower bound of what is left is over all
+    /// choices.
+    pub found: Option<Outcome>,
     /// Number of choices that were searched.
     pub searched: usize,
     /// Number of choices.
     pub choices: usize,
-    /// True if the fastest plan there has replicas that lie in groups, and no order of nodes.
-    pub by_group: bool,
     /// True if every number of nodes of each group was among them.
     pub is_every_choice: bool,
+    /// Reason why no more choices were searched.
+    pub stop_reason: StopReason,
+}
+
+/// The best plan of a problem, where GPUs are of several kinds on the nodes with which it is fastest.
+#[derive(Debug)]
+pub struct OnNodes {
+    /// The problem on the nodes used.
+    pub problem: Problem,
+    /// Name of the nodes; `None` where GPUs are alike.
+    pub nodes: Option<String>,
+    /// The best plan there.
+    pub outcome: Outcome,
+}
+
+/// The best plan of a problem on any of its nodes.
+pub fn search_nodes(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> OnNodes {
+    if let Some(best) = best_nodes(problem, request, observe)
+        && let Some(outcome) = best.found
+    {
+        return OnNodes { problem: best.problem, nodes: Some(best.cluster.name), outcome };
+    }
+    let outcome = search(problem, &of_one(request), observe);
+    OnNodes { problem: problem.clone(), nodes: None, outcome }
+}
+
+/// The request for the best plan alone.
+fn of_one(request: &Request) -> Request {
+    Request { top: 1, find_closest: false, less_headroom: false, ..*request }
 }
 
 /// The nodes and their order with the fastest step, or all nodes where nothing fits; `None` where GPUs are alike.
-///
-/// # Errors
-///
-/// [`ProblemError`] where the problem cannot be posed on any of the nodes.
 pub fn best_nodes(
     problem: &Problem,
     request: &Request,
     observe: &mut Observe<'_>,
-) -> Result<Option<BestNodes>, ProblemError> {
-    let Some(groups) = &problem.groups else { return Ok(None) };
-    let request = &Request { top: 1, find_closest: false, less_headroom: false, ..*request };
+) -> Option<BestNodes> {
+    let groups = problem.groups.as_ref()?;
+    let request = &of_one(request);
     let (all, is_every_choice) = choices(&groups.cluster.groups);
     let bound = |nodes: &[NodeGroup]| Nanos::from(least_time(problem, nodes));
     let mut all: Vec<(Nanos, Vec<NodeGroup>)> =
@@ -50,30 +77,42 @@ pub fn best_nodes(
     all.sort_by_key(|(bound, _)| *bound);
     let (choices, mut searched) = (all.len(), 0);
     let mut limit = Nanos::new(u64::MAX);
-    let mut best = None;
+    let mut best: Option<(Problem, Cluster, Outcome)> = None;
+    let (mut stop_reason, mut least_left) = (StopReason::Exhausted, None);
     for (bound, nodes) in all {
         if bound > limit {
             break;
         }
-        let (cluster, num_gpus) = groups.cluster.of_nodes(&nodes);
-        // Nodes without the precision, or with other limits, are left out.
-        let Ok(other) = problem.on_cluster(&cluster, num_gpus) else { continue };
-        let outcome = search_below(&other, request, limit, observe);
-        searched += 1;
-        let found = outcome.plans.first().map(|it| {
-            let by_group = !it.layout.micro_batches_by_group.is_empty();
-            (Nanos::from(it.evaluation.step_time), by_group)
-        });
-        if let Some((time, by_group)) = found.filter(|(time, _)| best.is_none() || *time < limit) {
-            (limit, best) = (time, Some((other, cluster, by_group)));
-        }
-        if outcome.stop_reason != StopReason::Exhausted {
+        if stop_reason != StopReason::Exhausted {
+            least_left = least_left.into_iter().chain([bound.into()]).min_by(Seconds::total_cmp);
             break;
         }
+        let (cluster, num_gpus) = groups.cluster.of_nodes(&nodes);
+        // Nodes without the precision, or with other limits, are left out.
+        let Ok(mut other) = problem.on_cluster(&cluster, num_gpus) else { continue };
+        let place =
+            |of: &NodeGroup| groups.cluster.groups.iter().position(|it| it.cluster == of.cluster);
+        // Of replicas that lie in groups, those in the first order were looked at.
+        let is_again = !nodes.is_sorted_by_key(place);
+        other.set_replica_groups(!is_again);
+        let outcome = search_below(&other, request, limit, observe);
+        other.set_replica_groups(true);
+        searched += 1;
+        stop_reason = outcome.stop_reason;
+        let is_done = stop_reason == StopReason::Exhausted;
+        least_left = (!is_done).then(|| outcome.least_left.unwrap_or_else(|| bound.into()));
+        let time = outcome.plans.first().map(|it| Nanos::from(it.evaluation.step_time));
+        if let Some(time) = time.filter(|time| best.is_none() || *time < limit) {
+            (limit, best) = (time, Some((other, cluster, outcome)));
+        }
     }
-    let all = || (problem.clone(), (*groups.cluster).clone(), false);
-    let (problem, cluster, by_group) = best.unwrap_or_else(all);
-    Ok(Some(BestNodes { problem, cluster, searched, choices, by_group, is_every_choice }))
+    let (problem, cluster, found) = match best {
+        Some((problem, cluster, outcome)) => {
+            (problem, cluster, Some(Outcome { stop_reason, least_left, ..outcome }))
+        }
+        None => (problem.clone(), (*groups.cluster).clone(), None),
+    };
+    Some(BestNodes { problem, cluster, found, searched, choices, is_every_choice, stop_reason })
 }
 
 /// Lower bound of a step on these nodes: all its FLOPs at their peak.
@@ -108,7 +147,7 @@ fn choices(groups: &[NodeGroup]) -> (Vec<Vec<NodeGroup>>, bool) {
     (all, is_every)
 }
 
-/// The nodes with some more of another group, which comes at every place among them.
+/// The nodes with some more of another group, which comes at every place among them, the last first.
 fn with(nodes: &[NodeGroup], group: &NodeGroup, number: u32) -> Vec<Vec<NodeGroup>> {
     if number == 0 {
         return vec![nodes.to_vec()];
@@ -118,5 +157,5 @@ fn with(nodes: &[NodeGroup], group: &NodeGroup, number: u32) -> Vec<Vec<NodeGrou
         more.insert(place, NodeGroup { nodes: number, ..group.clone() });
         more
     };
-    (0..=nodes.len()).map(at).collect()
+    (0..=nodes.len()).rev().map(at).collect()
 }

@@ -9,10 +9,14 @@ use ir::model::{GraphOptions, Model};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use ir::units::{BytesPerSecond, FlopsPerSecond, Nanos};
+use planner_core::answers::{WhyNot, batches, why_not};
 use planner_core::partition::{balanced, partition_of};
 use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, Go, Request, best_nodes, search, simulated};
+use planner_core::search::space::Rejection;
+use planner_core::search::{
+    EvaluatedPlan, Go, Outcome, Request, StopReason, best_nodes, search, simulated,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -59,7 +63,7 @@ fn of_groups(model: &Value, batch: u64, groups: Vec<NodeGroup>) -> Problem {
 }
 
 fn best(problem: &Problem, request: &Request) -> Option<(Problem, EvaluatedPlan)> {
-    let nodes = best_nodes(problem, request, &mut |_| Go::On).unwrap();
+    let nodes = best_nodes(problem, request, &mut |_| Go::On);
     let problem = nodes.map_or_else(|| problem.clone(), |nodes| nodes.problem);
     let found = search(&problem, request, &mut |_| Go::On).plans.into_iter().next();
     found.map(|found| (problem, found))
@@ -128,6 +132,57 @@ proptest! {
         }
         let found = best(&whole, &request).map(|(_, found)| found.evaluation.step_time.get());
         prop_assert_eq!(found.unwrap_or(f64::INFINITY).to_bits(), fastest.to_bits());
+    }
+
+    /// Replicas that lie in groups are the same whatever the order of the groups.
+    #[test]
+    fn the_order_of_nodes_does_not_matter_to_replicas(
+        model in models(), batch in select(vec![8u64, 12]), nodes in nodes(),
+    ) {
+        let whole = of_groups(&model, batch, nodes.clone());
+        let cluster = whole.groups.as_ref().unwrap().cluster.clone();
+        let fixed = PartialLayout { pipeline_parallel: 1.into(), ..PartialLayout::default() };
+        let request = Request { fixed, ..Request::default() };
+        let times = [nodes.clone(), nodes.into_iter().rev().collect()].map(|nodes| {
+            let (cluster, num_gpus) = cluster.of_nodes(&nodes);
+            let problem = whole.on_cluster(&cluster, num_gpus).unwrap();
+            let found = search(&problem, &request, &mut |_| Go::On).plans;
+            found.first().map(|found| found.evaluation.step_time)
+        });
+        prop_assert_eq!(times[0], times[1]);
+    }
+
+    /// A search of nodes that is stopped has what it found until then, and a bound of all that is left.
+    #[test]
+    fn what_was_found_before_a_stop_is_kept(
+        model in models(), nodes in nodes(), looks in 0usize..40,
+    ) {
+        let problem = of_groups(&model, 12, nodes);
+        let request = Request::default();
+        let all = best_nodes(&problem, &request, &mut |_| Go::On).unwrap();
+        let mut left = looks;
+        let stopped = best_nodes(&problem, &request, &mut |_| match left.checked_sub(1) {
+            Some(less) => {
+                left = less;
+                Go::On
+            }
+            None => Go::Stop(StopReason::TimeLimit),
+        });
+        let stopped = stopped.unwrap();
+        let time = |outcome: &Outcome| outcome.plans[0].evaluation.step_time;
+        prop_assert!(stopped.searched <= all.searched);
+        let Some(found) = stopped.found else { return Ok(()) };
+        let best = time(all.found.as_ref().unwrap());
+        prop_assert!(time(&found) >= best);
+        prop_assert_eq!(found.stop_reason, stopped.stop_reason);
+        if stopped.stop_reason == StopReason::Exhausted {
+            prop_assert_eq!(time(&found), best);
+        } else if time(&found) > best {
+            prop_assert!(found.least_left.unwrap() <= best);
+        }
+        // A search that stops at once has what was known before.
+        let none = search(&problem, &request, &mut |_| Go::Stop(StopReason::TimeLimit));
+        prop_assert_eq!(&none.or_earlier(Some(found.clone())).plans, &found.plans);
     }
 
     /// Groups that differ in name alone have the steps of one group.
@@ -235,6 +290,30 @@ proptest! {
 proptest! {
     #![proptest_config(drawn(10))]
 
+    /// Questions about other batches and layouts are answered on the nodes that are best for these.
+    #[test]
+    fn questions_are_about_all_nodes(model in models(), nodes in nodes(), stages in 1u32..4) {
+        let problem = of_groups(&model, 12, nodes);
+        let request = Request::default();
+        for point in batches(&problem, &request, &mut || Go::On).unwrap().into_iter().skip(2).take(2) {
+            let batch = Training { global_batch_size: point.global_batch_size, ..problem.training };
+            let (_, own) = best(&problem.with_training(batch).unwrap(), &request).unwrap();
+            let time = own.evaluation.step_time.get();
+            prop_assert_eq!(point.step_time_seconds.to_bits(), time.to_bits());
+        }
+        let Some((chosen, plan)) = best(&problem, &request) else { return Ok(()) };
+        let fixed = PartialLayout { pipeline_parallel: stages.into(), ..PartialLayout::default() };
+        let own = best(&problem, &Request { fixed, ..request }).map(|(_, own)| own.evaluation);
+        let (answer, _) = why_not((&chosen, &plan), &problem, &request, &fixed, &mut || Go::On);
+        match answer {
+            WhyNot::Slower { found, .. } | WhyNot::AsFast { found, .. } => {
+                prop_assert_eq!(Some(found.evaluation.step_time), own.map(|own| own.step_time));
+            }
+            WhyNot::Chosen => prop_assert_eq!(plan.layout.pipeline_parallel, stages),
+            _ => prop_assert!(own.is_none()),
+        }
+    }
+
     #[test]
     fn a_slower_node_more_is_no_worse(
         model in models(), batch in select(vec![8u64, 16]), nodes in nodes(),
@@ -313,6 +392,21 @@ fn twice_as_fast_has_twice_the_layers() {
     let layers = |name: &str| ranks.iter().find(|it| it.group == name).unwrap().layers;
     assert_eq!(layers("fast") + layers("a100"), 60);
     assert!((39..=41).contains(&layers("fast")), "{ranks:?}");
+}
+
+/// A batch that no shares make up is undivided; memory has nothing to do with it.
+#[test]
+fn an_odd_batch_is_not_too_large_for_pairs_of_replicas() {
+    let model = json!({
+        "architecture": "llama", "num_hidden_layers": 2, "hidden_size": 64,
+        "num_attention_heads": 4, "vocab_size": 1000,
+    });
+    let problem = of_groups(&model, 25, vec![group("a100", 1), group("h100", 1)]);
+    let fixed = PartialLayout { data_parallel: 4.into(), ..PartialLayout::default() };
+    let outcome = search(&problem, &Request { fixed, ..Request::default() }, &mut |_| Go::On);
+    assert!(outcome.plans.is_empty());
+    let reasons: Vec<Rejection> = outcome.rejected.keys().copied().collect();
+    assert_eq!(reasons, [Rejection::Batch]);
 }
 
 #[test]

@@ -110,6 +110,9 @@ struct WhyNotReport {
     asked: String,
     #[serde(flatten)]
     answer: WhyNot,
+    /// Nodes that are best with it, where GPUs are of several kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<String>,
 }
 
 impl QuestionArgs {
@@ -135,18 +138,18 @@ impl QuestionArgs {
             let all = request.fixed.and(&named).with_context(|| {
                 format!("`--why-not {asked}` is not what else is named\nhint: leave out one")
             })?;
-            let answer = if named.allows(&first.layout) {
-                WhyNot::Chosen
+            let (answer, nodes) = if named.allows(&first.layout) {
+                (WhyNot::Chosen, None)
             } else {
-                why_not(problem, request, first, &all, go)
+                why_not((problem, first), input.on_all_nodes(), request, &all, go)
             };
-            answers.why_not.push(WhyNotReport { asked: asked.to_string(), answer });
+            answers.why_not.push(WhyNotReport { asked: asked.to_string(), answer, nodes });
         }
         if self.front {
             answers.front = Some(front(problem, request, go)?);
         }
         if self.best_batch {
-            answers.batches = Some(batches(problem, request, go)?);
+            answers.batches = Some(batches(input.on_all_nodes(), request, go)?);
         }
         if self.sensitivity {
             answers.sensitivity = Some(sensitivities(problem, request, first, go));

@@ -49,7 +49,7 @@ impl RankJob for Run<'_> {
         }
         let place = ProcessRank { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
         let plan = files::read(&self.args.plan)?;
-        let Some(job) = prepare(self.args, &plan, Some(place))? else { return Ok(()) };
+        let Some(job) = prepare(self.args, &plan, Some(&place))? else { return Ok(()) };
         job.run_rank(communicator, device)
     }
 
@@ -87,13 +87,13 @@ pub(super) struct ProcessRank {
 pub(super) fn prepare<'a>(
     args: &'a RunArgs,
     plan: &'a Plan,
-    place: Option<ProcessRank>,
+    place: Option<&ProcessRank>,
 ) -> anyhow::Result<Option<Job<'a>>> {
     let settings = settings(args, plan);
     let named = || format!("`{}`", args.plan.display());
     let mut program = Program::from_plan(plan, settings).with_context(named)?;
     let needed = program.num_ranks();
-    match &place {
+    match place {
         None => limits::check_memory(plan, &program)?,
         Some(ProcessRank { num_ranks: started, .. }) => ensure!(
             *started == needed,
@@ -143,10 +143,13 @@ pub(super) fn prepare<'a>(
     if let Some(warning) = warning {
         say(is_first, &format!("warning: {warning}"));
     }
-    if args.backend == Backend::Cpu
-        && let Some(warning) = limits::long_step(&program)
-    {
-        say(is_first, &format!("warning: {warning}"));
+    if args.backend == Backend::Cpu {
+        // Of ranks that were started apart, others may be on other machines.
+        let there = limits::memory().filter(|_| place.is_none());
+        let much = there.and_then(|there| limits::much_memory(plan, there));
+        for warning in limits::long_step(&program).into_iter().chain(much) {
+            say(is_first, &format!("warning: {warning}"));
+        }
     }
     let start = start(args, &mut program, is_first)?;
     if start.num_steps() == args.steps && args.output.timeline.is_none() {

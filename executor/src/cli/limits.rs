@@ -88,6 +88,28 @@ pub(super) fn long_step(program: &Program) -> Option<String> {
     })
 }
 
+/// A warning if all ranks together are expected to need more than this machine's memory.
+pub(super) fn much_memory(plan: &Plan, there: Bytes) -> Option<String> {
+    let memory = &plan.prediction.memory;
+    // What a device's libraries and allocator take beside tensors.
+    let beside = memory.context_bytes + memory.allocator_bytes;
+    let of_rank = plan.prediction.peak_memory_bytes.saturating_sub(beside);
+    let all = Bytes::new(of_rank.get().saturating_mul(plan.num_gpus.into()));
+    (all > there).then(|| {
+        format!(
+            "{} ranks of up to {of_rank}, by the plan, take up to {all}, but this machine has {there} of memory; a plan \
+             with a smaller `--micro-batch-size`, or for fewer GPUs, takes less",
+            plan.num_gpus
+        )
+    })
+}
+
+/// Memory of this machine, swap included, where it is known.
+pub(super) fn memory() -> Option<Bytes> {
+    let machine = machine();
+    machine.memory.map(|memory| memory + machine.swap)
+}
+
 /// Refuses a model of which not even one copy fits in this machine's memory.
 ///
 /// # Errors
@@ -108,8 +130,7 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
         Updates::AfterEachMicroBatch => 0,
     };
     let needed = Bytes::new(trained.saturating_mul(per_parameter + gradient)) + frozen;
-    let machine = machine();
-    match machine.memory.map(|memory| memory + machine.swap) {
+    match memory() {
         Some(there) if needed > there => bail!(
             "weights, gradients and optimizer state of `{}` take {needed} for its {} parameters, but this machine \
              has {there} of memory\nhint: run a smaller model here, or this one on machines that have it",

@@ -213,6 +213,19 @@ fn dropout_that_was_not_planned_is_left_out_with_a_warning() {
     assert_eq!(run.losses(), place.train("ep2-dp2.json", 1, "").losses());
 }
 
+/// All ranks of a plan share a machine's memory.
+#[test]
+fn ranks_that_need_more_memory_than_there_is_are_warned_of() {
+    let place = RunFolder::new();
+    let mut edited = plan("tp2-pp2.json");
+    edited["prediction"]["peak_memory_bytes"] = serde_json::json!(1_u64 << 50);
+    place.write("edited.json", edited.to_string());
+    let run = place.train("edited.json", 1, "");
+    let warned = "warning: 4 ranks of up to ";
+    assert!(run.stderr.contains(warned) && run.stderr.contains("of memory"), "{}", run.stderr);
+    assert!(!place.train("tp2-pp2.json", 1, "").stderr.contains("warning"));
+}
+
 #[test]
 fn dropout_that_was_planned_is_applied() {
     let place = RunFolder::new();

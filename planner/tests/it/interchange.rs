@@ -597,3 +597,17 @@ fn what_a_tool_cannot_run_is_an_error() {
     }
     check(&mixtral, "torchtitan", &["its registries have no such model"]);
 }
+
+/// Megatron asserts that Transformer Engine's own offload is on where modules are offloaded (`training/arguments.py`).
+#[test]
+fn modules_that_are_offloaded_bring_what_they_need() {
+    let folder = TempDir::new().unwrap();
+    let plan = folder.path().join("plan.json");
+    let offload = "activations:attention+attention_output";
+    let layout = ["models/llama-3.1-8b", "--gpus", "8", "--layout", "tp2-sp-dp4", "--zero", "1"];
+    plan_of(&[&layout[..], &["--offload", offload]].concat(), &plan);
+    let script = good(&["export", plan.to_str().unwrap(), "--to", "megatron"]).stdout;
+    for part in ["NVTE_CPU_OFFLOAD_V1=1", "--offload-modules core_attn attn_proj"] {
+        assert!(script.contains(part), "{part} in {script}");
+    }
+}

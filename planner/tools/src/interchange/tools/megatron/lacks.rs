@@ -33,6 +33,10 @@ pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<Variable> {
         let why = "buffers of captured collectives would not survive segments that expand";
         all.push(["NCCL_GRAPH_REGISTER", "0", why]);
     }
+    if view.layout.offload.activations.modules().is_some() {
+        let why = "Transformer Engine 2.10 and newer offload modules with it alone";
+        all.push(["NVTE_CPU_OFFLOAD_V1", "1", why]);
+    }
     all.push(EXPANDABLE_SEGMENTS);
     all
 }

@@ -401,7 +401,7 @@ impl<'a> Builder<'a> {
         pass
     }
 
-    /// True for activations of modules that come back from the host: those of the last layer do so beside the pass before
+    /// True for activations of modules that come back from the host: those of the last layer do so during the previous pass
     /// (`pre_reload_last_layer` of Megatron-Core's `fine_grained_activation_offload.py`).
     fn reloads_early(&self, transfer: &Transfer) -> bool {
         let is_copy_alone = transfer.bytes == Bytes::ZERO;

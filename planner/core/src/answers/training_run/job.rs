@@ -182,7 +182,7 @@ impl Failures {
         ((interval + job.checkpoint.stall) * rate).exp_m1() / (interval * rate) * recoveries
     }
 
-    /// Number of nodes of which no more are repaired at once in 99 of 100 cases, in a run of so many seconds: the
+    /// Number of nodes of which no more are repaired at once in 99 of 100 cases, in a run of this many seconds: the
     /// quantile of a Poisson distribution.
     ///
     /// # Source

@@ -15,6 +15,7 @@ mod export;
 mod fields;
 mod file;
 mod imported;
+mod index;
 mod keys;
 mod lacks;
 mod launch;

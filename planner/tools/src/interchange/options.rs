@@ -1,15 +1,18 @@
 //! Options of a program, parsed as the program parses them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
+use std::sync::OnceLock;
 
 use ir::text::typeset;
 
+use super::index::Index;
 pub use super::option_error::{OptionError, UnknownPart};
 use super::shell::Word;
 use super::unread::{Unplanned, Unread};
 
 /// Options of a program, each with its number of values; or keys of its file, with dots between them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Vocabulary {
     /// Name of the program.
     program: &'static str,
@@ -19,6 +22,8 @@ pub(super) struct Vocabulary {
     /// True if names that are not in the table may well be options of the user's own script, so that only those that
     /// are almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
     takes_own: bool,
+    /// Rows by name. Never dropped: vocabularies are only in statics, in which what drops cannot be taken apart.
+    index: ManuallyDrop<OnceLock<Index>>,
 }
 
 /// Content of a key of a file.
@@ -76,12 +81,14 @@ const AUTO: &str = "auto";
 impl Vocabulary {
     /// Options of a program that has no others in this version.
     pub(super) const fn whole(program: &'static str, table: &'static str) -> Self {
-        Self { program, table, takes_own: false }
+        let index = ManuallyDrop::new(OnceLock::new());
+        Self { program, table, takes_own: false, index }
     }
 
     /// Options of a program to which the user's script may add its own.
     pub(super) const fn with_own(program: &'static str, table: &'static str) -> Self {
-        Self { program, table, takes_own: true }
+        let index = ManuallyDrop::new(OnceLock::new());
+        Self { program, table, takes_own: true, index }
     }
 
     /// Name of the program.
@@ -89,23 +96,19 @@ impl Vocabulary {
         self.program
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let lines = self.table.lines().filter(|line| !line.starts_with('['));
-        lines.filter_map(|line| {
-            let mut words = line.split_whitespace();
-            Some((words.next()?, words.next()?)).filter(|(_, arity)| *arity != "word")
-        })
+    /// Rows by name.
+    pub(super) fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::of(self.table))
     }
 
+    /// Names that a parser knows, in the order of the table.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.index().rows.iter().filter(|row| row.is_parsed()).map(|row| row.name)
+    }
+
+    /// Number of values of an option, if it is known.
     pub(super) fn arity(&self, name: &str) -> Option<&'static str> {
-        // Keys of a file may be options of a command line too.
-        let are_keys = self.table.lines().all(|line| !line.starts_with("--"));
-        let name = if are_keys { name.trim_start_matches("--") } else { name };
-        let is_it = |known: &str| match known.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => known == name,
-        };
-        self.lines().find(|(known, _)| is_it(known)).map(|(_, arity)| arity)
+        self.index().parsed(name).map(|row| row.arity)
     }
 
     /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
@@ -135,9 +138,8 @@ impl Vocabulary {
     /// Returns whether a known option decides the plan.
     fn decides_plan(&self, known: &str) -> bool {
         const NOT: [&str; 4] = ["model", "unplanned", "none", "#"];
-        let mut lines = self.table.lines().map(|line| line.split_whitespace());
-        let row = lines.find_map(|mut words| (words.next() == Some(known)).then_some(words));
-        row.and_then(|mut words| words.nth(1)).is_some_and(|field| !NOT.contains(&field))
+        let becomes = self.index().named(known).and_then(|row| row.becomes);
+        becomes.is_some_and(|field| !NOT.contains(&field))
     }
 
     fn unknown(&self, name: &str) -> OptionError {
@@ -152,16 +154,16 @@ impl Vocabulary {
     ) -> Result<ParsedOptions, OptionError> {
         let mut given = ParsedOptions::default();
         for (name, leaf) in leaves {
-            let within = self.lines().find(|(known, _)| {
+            let is_within = |known: &&str| {
                 known.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
-            });
+            };
             let Some(arity) = self.arity(name) else {
                 let (program, name) = (self.program, name.clone());
-                match (within, leaf) {
+                match (self.names().find(is_within), leaf) {
                     // A section that is present but empty counts as given.
                     (Some(_), Leaf::NoKeys) => drop(given.all.insert(name, Vec::new())),
                     (Some(_), Leaf::Null) => {}
-                    (Some((known, _)), Leaf::Values(_)) => {
+                    (Some(known), Leaf::Values(_)) => {
                         let takes = format!("`{known}`");
                         return Err(OptionError::Kind { name, program, has: "a value", takes });
                     }
@@ -211,7 +213,7 @@ impl Vocabulary {
     /// Known key that has a value, but keys below it in this name.
     fn is_above(&self, name: &str) -> Option<&'static str> {
         let is_it = |known: &str| name.strip_prefix(known).is_some_and(|it| it.starts_with('.'));
-        self.lines().map(|(known, _)| known).find(|known| is_it(known))
+        self.names().find(|known| is_it(known))
     }
 
     /// Known option of the most similar spelling, if it is similar enough.
@@ -229,7 +231,7 @@ impl Vocabulary {
             let [name, known] = [name, known].map(|it| plain(&it[section..]));
             strsim::normalized_damerau_levenshtein(&name, &known)
         };
-        let scored = self.lines().map(|(known, _)| (like(known), known));
+        let scored = self.names().map(|known| (like(known), known));
         scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))
     }
 

@@ -26,7 +26,7 @@
 //! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use super::argument::{Argument, Section};
@@ -367,20 +367,20 @@ impl Table {
 
     /// Options under the names of those that they are the same as.
     pub(super) fn by_one_name(&self, given: ParsedOptions) -> ParsedOptions {
-        let lines = || self.vocabulary.table.lines();
-        given.renamed(|name| {
-            let of_line = |line: &str| {
-                let mut words = line.split_whitespace();
-                let is_it = words.next() == Some(name) && words.nth(1) == Some(SAME);
-                is_it.then(|| words.next().map(str::to_owned)).flatten()
-            };
-            lines().find_map(of_line).unwrap_or_else(|| name.to_owned())
-        })
+        let mut of_other = BTreeMap::new();
+        for line in self.vocabulary.table.lines() {
+            let mut words = line.split_whitespace();
+            let name = words.next();
+            if let (Some(name), Some(SAME), Some(other)) = (name, words.nth(1), words.next()) {
+                of_other.entry(name).or_insert(other);
+            }
+        }
+        given.renamed(|name| of_other.get(name).copied().unwrap_or(name).to_owned())
     }
 
     /// Options that are given and may change a step, but that no plan has.
     pub(super) fn unread(&self, given: &ParsedOptions) -> Vec<Unread> {
-        let Vocabulary { table, .. } = self.vocabulary;
+        let Vocabulary { table, .. } = &self.vocabulary;
         // Of several lines of an option, the first says what it is.
         let mut known = BTreeSet::new();
         let unplanned = table.lines().filter_map(|line| {

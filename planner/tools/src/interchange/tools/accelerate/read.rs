@@ -21,7 +21,7 @@ use crate::interchange::table::Reader;
 use crate::interchange::unread::Unread;
 
 /// Flags of `accelerate launch`.
-const FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!("flags.txt"));
+static FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!("flags.txt"));
 
 /// Reads a configuration, or the words after `accelerate launch`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {

@@ -12,7 +12,7 @@ use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 
 /// Settings that are read. Any other is refused, so that none is overlooked.
-const KNOWN: Vocabulary = Vocabulary::whole("Megatron-Bridge", TABLE);
+static KNOWN: Vocabulary = Vocabulary::whole("Megatron-Bridge", TABLE);
 
 /// Reads the Python, or the script that starts it.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {

@@ -1,8 +1,9 @@
 //! The tables read backwards: the keys of a tool for options of the tool that it hands its settings on to.
 
 use super::super::{accelerate, megatron, torchtitan};
-use super::wrapper::{Base, Same, Setting, Wrapper, base_option, row};
+use super::wrapper::{Base, Same, Setting, Wrapper, base_option};
 use crate::interchange::error::ImportError;
+use crate::interchange::index::IndexedRow;
 use crate::interchange::options::{OptionError, UnknownPart};
 use crate::interchange::table::Table;
 use crate::interchange::tool::OwnKey;
@@ -34,16 +35,17 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     for it in &mut all {
         it.name = if it.is_flag { within(&it.name) } else { std::mem::take(&mut it.name) };
     }
-    for line in wrapper.vocabulary.table.lines() {
-        let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
-        let (Some(key), Some(arity @ ("any" | "none")), Some(becomes)) =
-            (words.next(), words.next(), words.next())
+    for row in &wrapper.vocabulary.index().rows {
+        let IndexedRow {
+            name: key, arity: arity @ ("any" | "none"), becomes: Some(becomes), ..
+        } = *row
         else {
             continue;
         };
         if plain(becomes) != plain(&wanted) || key.ends_with('*') {
             continue;
         }
+        let words = row.line.split(" # ").next().unwrap_or_default().split_whitespace().skip(3);
         let forms: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
         let left_out = forms.iter().find(|it| it.0 == "-").map(|it| it.1);
         let words = forms.into_iter().filter(|it| it.0 != "-").collect();
@@ -64,7 +66,7 @@ fn same(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
         return Vec::new();
     }
     let keys = wrapper.prefixes.iter().map(|it| format!("{it}{name}"));
-    let keys = keys.filter(|it| row(&wrapper.vocabulary, it).is_none());
+    let keys = keys.filter(|it| wrapper.vocabulary.index().of_key(it).is_none());
     match wrapper.same {
         Same::Never => Vec::new(),
         Same::Keys => {
@@ -81,7 +83,7 @@ pub(super) fn option_of(wrapper: &Wrapper, key: &str) -> String {
     let plain = key.trim_start_matches("--");
     let within = wrapper.within.join(".") + ".";
     let plain = plain.strip_prefix(&within).unwrap_or(plain);
-    let becomes = row(&wrapper.vocabulary, plain).and_then(|it| it.split_whitespace().nth(2));
+    let becomes = wrapper.vocabulary.index().of_key(plain).and_then(|row| row.becomes);
     match becomes.filter(|it| !NO_OPTION.contains(it)) {
         Some(option) => option.to_owned(),
         None if becomes.is_some() => key.to_owned(),

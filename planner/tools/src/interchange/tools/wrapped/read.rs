@@ -30,10 +30,11 @@ use super::super::{accelerate, megatron, torchtitan};
 use super::hydra;
 use super::own::{NO_OPTION, in_own_words};
 use super::references::{self, Values};
-use super::wrapper::{Base, Setting, Wrapper, base_option, row};
+use super::wrapper::{Base, Setting, Wrapper, base_option};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
 use crate::interchange::imported::Imported;
+use crate::interchange::index::IndexedRow;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, UnknownPart};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
@@ -157,7 +158,7 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             let of = UnknownPart::After(after.to_owned());
             return Err(OptionError::unresolved(of, unknown).into());
         }
-        let Some(row) = row(vocabulary, key) else {
+        let Some(row) = vocabulary.index().of_key(key).map(|row| row.line) else {
             match base_option(*base, wrapper.bare(key)) {
                 Some(option) => all.hand_on(*base, &option, words.clone())?,
                 None => rest.push((key.clone(), leaf(words))),
@@ -217,14 +218,18 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             }
         }
     }
-    for line in vocabulary.table.lines() {
-        let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
-        let (Some(key), Some(option)) = (words.next(), words.nth(1)) else { continue };
+    let becomes: Vec<Option<&str>> = settings
+        .iter()
+        .map(|(given, _)| vocabulary.index().of_key(given).and_then(|row| row.becomes))
+        .collect();
+    for row in &vocabulary.index().rows {
+        let IndexedRow { name: key, becomes: Some(option), .. } = *row else { continue };
+        let mut words = row.line.split(" # ").next().unwrap_or_default().split_whitespace();
         let usual = words.find_map(|form| form.strip_prefix("-="));
         let usual = usual.filter(|_| !NO_OPTION.contains(&option));
-        let becomes = |given: &str| row(vocabulary, given)?.split_whitespace().nth(2);
-        let is_it = |(given, _): &Setting| given == key || becomes(given) == Some(option);
-        let is_given = settings.iter().any(is_it) || all.has(option);
+        let is_given = settings.iter().any(|it| it.0 == key)
+            || becomes.contains(&Some(option))
+            || all.has(option);
         if let Some(usual) = usual.filter(|_| !is_given) {
             all.hand_on(*base, option, vec![Word::known(usual)])?;
         }

@@ -17,24 +17,24 @@ use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 
-const AXOLOTL: Wrapper = Wrapper {
+static AXOLOTL: Wrapper = Wrapper {
     // ring-flash-attn, with any way to share states (docs/sequence_parallelism.qmd).
     context_parallel: &[ContextParallelKind::Ring],
     adds: shards,
     loads_16_bits: true,
     ..Wrapper::new("axolotl", include_str!("axolotl.txt"), Base::Trainer)
 };
-const LLAMA_FACTORY: Wrapper = Wrapper {
+static LLAMA_FACTORY: Wrapper = Wrapper {
     same: Same::Keys,
     adds: |all, source| own_stage(all, source, &STAGES_OF_LLAMA_FACTORY),
     ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
 };
-const DEEPSPEED_CHAT: Wrapper = Wrapper {
+static DEEPSPEED_CHAT: Wrapper = Wrapper {
     same: Same::Keys,
     adds: |all, _| zero_stage(all),
     ..Wrapper::new("DeepSpeed-Chat", include_str!("deepspeed_chat.txt"), Base::Trainer)
 };
-const SWIFT: Wrapper = Wrapper {
+static SWIFT: Wrapper = Wrapper {
     loads_16_bits: true,
     same: Same::Keys,
     // swift/sequence_parallel: Ulysses, and a ring where there are more ranks than key-value heads.
@@ -42,16 +42,16 @@ const SWIFT: Wrapper = Wrapper {
     adds: |all, _| built_in_fsdp(all),
     ..Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer)
 };
-const MEGATRON_SWIFT: Wrapper = Wrapper {
+static MEGATRON_SWIFT: Wrapper = Wrapper {
     same: Same::Keys,
     ..Wrapper::new("ms-swift", include_str!("megatron_swift.txt"), Base::Megatron)
 };
-const SLIME: Wrapper = Wrapper {
+static SLIME: Wrapper = Wrapper {
     same: Same::Options,
     adds: |all, _| steps_of_rollout(all),
     ..Wrapper::new("slime", include_str!("slime.txt"), Base::Megatron)
 };
-const VERL: Wrapper = Wrapper {
+static VERL: Wrapper = Wrapper {
     // verl/workers/engine/fsdp/transformer_impl.py and actor/dp_actor.py: backward of each micro-batch as it is.
     reduces_each: true,
     // verl/models/transformers/monkey_patch.py.
@@ -63,12 +63,12 @@ const VERL: Wrapper = Wrapper {
     },
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
 };
-const MEGATRON_VERL: Wrapper = Wrapper {
+static MEGATRON_VERL: Wrapper = Wrapper {
     is_hydra: true,
     adds: verl::batches,
     ..Wrapper::new("verl", include_str!("megatron_verl.txt"), Base::Megatron)
 };
-const PRIMUS: Wrapper = Wrapper {
+static PRIMUS: Wrapper = Wrapper {
     within: &["modules", "pre_trainer"],
     or_within: &["modules", "post_trainer"],
     prefixes: &["overrides."],
@@ -76,7 +76,7 @@ const PRIMUS: Wrapper = Wrapper {
     same: Same::Keys,
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
-const FLAGSCALE: Wrapper = Wrapper {
+static FLAGSCALE: Wrapper = Wrapper {
     same: Same::Keys,
     prefixes: &[
         "system.",
@@ -87,7 +87,7 @@ const FLAGSCALE: Wrapper = Wrapper {
     ],
     ..Wrapper::new("FlagScale", include_str!("flagscale.txt"), Base::Megatron)
 };
-const NEMO: Wrapper = Wrapper {
+static NEMO: Wrapper = Wrapper {
     adds: |all, _| {
         if value(all, "model.peft.peft_scheme").is_some_and(|it| ["none", "null"].contains(&it)) {
             all.retain(|it| !it.0.starts_with("model.peft."));
@@ -96,13 +96,13 @@ const NEMO: Wrapper = Wrapper {
     ..Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron)
 };
 
-const TORCHTUNE: Wrapper = Wrapper {
+static TORCHTUNE: Wrapper = Wrapper {
     // recipes/full_finetune_distributed.py: backward of each micro-batch as it is.
     reduces_each: true,
     adds: |all, _| recipe(all),
     ..Wrapper::new("torchtune", include_str!("torchtune.txt"), Base::Trainer)
 };
-const TORCHTITAN: Wrapper = Wrapper {
+static TORCHTITAN: Wrapper = Wrapper {
     same: Same::Keys,
     ..Wrapper::new("torchtitan", include_str!("torchtitan_toml.txt"), Base::Torchtitan)
 };

@@ -78,32 +78,13 @@ impl Wrapper {
     }
 }
 
-/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is
-/// within and that is no option.
-pub(super) fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
-    let is_within = |line: &&str| {
-        let name = line.split_whitespace().next().unwrap_or_default();
-        name.strip_suffix('*').is_some_and(|start| key.starts_with(start))
-    };
-    let is_it = |line: &&str| line.split_whitespace().next() == Some(key);
-    let is_above = |line: &&str| {
-        let mut words = line.split_whitespace();
-        let above = words.next().and_then(|name| key.strip_prefix(name));
-        above.is_some_and(|rest| rest.starts_with('.'))
-            && words.nth(1).is_some_and(|it| ["none", "unplanned"].contains(&it))
-    };
-    let lines = || vocabulary.table.lines();
-    let found = lines().find(is_it).or_else(|| lines().find(is_within));
-    found.or_else(|| lines().find(is_above))
-}
-
 impl Base {
     /// Options of the tool.
-    pub(super) fn vocabulary(self) -> Vocabulary {
+    pub(super) fn vocabulary(self) -> &'static Vocabulary {
         match self {
-            Self::Trainer => accelerate::TRAINER.vocabulary,
-            Self::Megatron => megatron::TABLE.vocabulary,
-            Self::Torchtitan => torchtitan::TABLE.vocabulary,
+            Self::Trainer => &accelerate::TRAINER.vocabulary,
+            Self::Megatron => &megatron::TABLE.vocabulary,
+            Self::Torchtitan => &torchtitan::TABLE.vocabulary,
         }
     }
 }

@@ -119,6 +119,12 @@ proptest! {
         prop_assert!(within(ir::units::Bytes::new(least.get().saturating_sub(hundredth))).is_none());
     }
 
+}
+
+proptest! {
+    // Each takes 56 searches.
+    #![proptest_config(drawn(15))]
+
     /// The plan loses what it is said to lose.
     #[test]
     fn what_a_constant_changes_is_slower(setup in setups()) {

@@ -14,9 +14,9 @@ use super::families;
 use super::parity::{Outcome, difference, train};
 use super::training::{LayoutCase, ONE, parts};
 
-/// Number of draws: a tenth of them by default.
+/// Number of draws: a twentieth of them by default.
 const ALL: u64 = 500;
-const FEW: u64 = 50;
+const FEW: u64 = 25;
 
 /// The share of elements that dropout zeroes.
 const RATE: f64 = 0.25;

@@ -84,7 +84,7 @@ fn requests() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    #![proptest_config(drawn(40))]
+    #![proptest_config(drawn(24))]
 
     #[test]
     fn bounds_exclude_nothing_that_is_faster(
@@ -288,7 +288,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(drawn(10))]
+    #![proptest_config(drawn(6))]
 
     /// Questions about other batches and layouts are answered on the nodes that are best for these.
     #[test]

@@ -492,6 +492,16 @@ choices! {
         LastSaved,
     }
 
+    /// What selective recompute computes again, where no modules are named.
+    #[derive(Default)]
+    pub enum SelectiveRecompute {
+        /// Operators that are cheap for the bytes saved.
+        #[default]
+        Cheap,
+        /// All but attention, exchanges of experts' tokens, and every other linear layer.
+        EveryOtherLinear,
+    }
+
     /// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.
     pub enum KeptInputs {
         /// What they were cast to.

@@ -35,9 +35,9 @@ pub use habits::{
     ExpertHabits, ExpertOutputs, Fusion, GatheredInputs, GradientAccumulation, GradientCopies,
     GradientFormat, GradientHabits, GradientSum, HostHabits, KeptInputs, KernelChoice,
     KernelHabits, Launches, Logits, LossKernels, MemoryHabits, MessageBytes, MessageOverlap,
-    ParameterHabits, PipelineHabits, Projections, RecomputeEnd, StageParameters, TensorGathers,
-    TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters,
-    WeightShards, WhenReduced,
+    ParameterHabits, PipelineHabits, Projections, RecomputeEnd, SelectiveRecompute,
+    StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows,
+    UpdateBuffers, UpdatedParameters, WeightShards, WhenReduced,
 };
 
 pub use job::JobFacts;
@@ -75,6 +75,9 @@ pub struct Framework {
     /// How far the forward of a layer that is recomputed whole runs again.
     #[serde(default, skip_serializing_if = "habits::is_default")]
     pub recompute_end: RecomputeEnd,
+    /// What selective recompute computes again.
+    #[serde(default, skip_serializing_if = "habits::is_default")]
+    pub selective_recompute: SelectiveRecompute,
     /// How tokens come to their experts.
     #[serde(default)]
     pub experts: ExpertHabits,

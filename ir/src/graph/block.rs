@@ -6,8 +6,9 @@ use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::keeps::Keeps;
 use super::offload::{OffloadModule, OffloadModules};
-use super::op::{Learning, Op, OpKind, Recomputable};
+use super::op::{Learning, Op, OpKind};
 use super::parameter::Parameter;
+use super::recomputable::Recomputable;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
 use super::tensor::{ElementType, Extent};
 
@@ -344,23 +345,26 @@ impl Graph {
         self.class.as_deref()
     }
 
-    /// The graph with selective recompute of all operators but attention and every other linear layer of a block,
-    /// beginning with the first, which is saved.
+    /// The graph with selective recompute of all operators but attention, exchanges of experts' tokens, and every other
+    /// linear layer of a block, beginning with the first, which is saved. Products of experts are computed again.
     ///
     /// # Source
     ///
-    /// torchtitan, `activation_checkpoint.selective_ac_option = "op"`.
+    /// torchtitan, `_get_default_save_ops` and `SelectiveAC` in `distributed/activation_checkpoint.py`: what is saved is
+    /// `aten.mm`, every second time, kernels of attention, `all_to_all_single` and DeepEP's dispatch and combine; experts
+    /// are `_grouped_mm`, and the router's product is left out of the count.
     #[must_use]
     pub fn keeping_every_other_linear(mut self) -> Self {
         for block in &mut self.classes {
             let mut is_kept = false;
             for op in block.graph.node_weights_mut() {
                 op.recomputable = match op.kind {
-                    OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => {
+                    OpKind::Linear { .. } => {
                         is_kept = !is_kept;
                         if is_kept { Recomputable::No } else { Recomputable::Selective }
                     }
                     OpKind::Input | OpKind::Attention { .. } => Recomputable::No,
+                    OpKind::Dispatch { .. } | OpKind::Combine => Recomputable::UnlessReceived,
                     _ => Recomputable::Selective,
                 };
             }

@@ -2,8 +2,9 @@
 
 use super::block::{Block, GraphError, OpId};
 use super::infer;
-use super::op::{Learning, Op, OpKind, Recomputable};
+use super::op::{Learning, Op, OpKind};
 use super::parameter::Parameter;
+use super::recomputable::Recomputable;
 use super::tensor::Tensor;
 
 /// The output of an operator that has been added to a block.

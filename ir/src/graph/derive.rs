@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::block::{Block, OpId};
 use super::keeps::Keeps;
 use super::kernels;
-use super::op::{NormKind, Op, OpKind, Recomputable, Recurrence};
+use super::op::{NormKind, Op, OpKind, Recurrence};
 use super::parameter::Parameter;
 use super::placement::{self, Move, Placement};
+use super::recomputable::Recomputable;
 use super::sharded::Sharded;
 use super::tensor::{DimName, Extent};
 use super::work::{
@@ -58,7 +59,7 @@ impl Block {
                 .unwrap_or(Bytes::ZERO),
             selective: self
                 .nodes()
-                .filter(|node| node.op.recomputable != Recomputable::No)
+                .filter(|node| sharded.recomputable(node.id) != Recomputable::No)
                 .map(|node| node.id)
                 .collect(),
             head_chunks: sharded.head_chunks(),
@@ -334,9 +335,9 @@ impl Sharded<'_> {
                 save(node.id, SavedPart::Unweighted, self.output_bytes(node.id));
             }
             // Inputs of recomputed regions must be saved.
-            if node.op.recomputable != Recomputable::No {
+            if self.recomputable(node.id) != Recomputable::No {
                 for (slot, source) in sources.iter().enumerate() {
-                    if self.block.op(*source).recomputable != Recomputable::Selective {
+                    if self.recomputable(*source) != Recomputable::Selective {
                         let bytes =
                             self.kept_bytes(*source, self.placements.wanted[node.id.index()][slot]);
                         let of = starts.entry(*source).or_insert(SavedTensor::until(node.id));
@@ -368,14 +369,19 @@ impl Sharded<'_> {
             is_offloadable,
             is_start,
             // Only the output of a region's end is saved.
-            selective: match self.block.op(op).recomputable {
+            selective: match self.recomputable(op) {
                 Recomputable::No => false,
-                Recomputable::Selective => true,
+                Recomputable::Selective | Recomputable::UnlessReceived => true,
                 Recomputable::SelectiveEnd => !is_value && part != SavedPart::Cast,
             },
             block_input,
             is_shared: self.block.shares_input() && block_input && is_value && !is_start,
         }
+    }
+
+    /// Treatment of an operator's output on ranks of this sharding.
+    fn recomputable(&self, op: OpId) -> Recomputable {
+        self.block.op(op).recomputable.among(self.setting.sharding.expert_parallel)
     }
 
     /// For each operator, whether the tensors that it saves are offloaded: where modules were chosen, those of these.

@@ -21,6 +21,7 @@ mod offload;
 mod op;
 mod parameter;
 mod placement;
+mod recomputable;
 mod recompute;
 mod sharded;
 mod sharding;
@@ -48,12 +49,10 @@ pub use numerics::{
     RouterScores, Routing, Scores,
 };
 pub use offload::{OffloadModule, OffloadModules};
-pub use op::{
-    Activation, AttentionMask, EmbeddedRows, Learning, NormKind, Op, OpKind, Recomputable,
-    Recurrence,
-};
+pub use op::{Activation, AttentionMask, EmbeddedRows, Learning, NormKind, Op, OpKind, Recurrence};
 pub use parameter::{Cut, Parameter};
 pub use placement::{Placement, Placements};
+pub use recomputable::Recomputable;
 pub use recompute::{
     BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
 };

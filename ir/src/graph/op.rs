@@ -4,6 +4,7 @@ use super::elementwise::{Elementwise, ReduceFunction, Upsampling};
 use super::keeps::Keeps;
 use super::numerics::{Real, Rotation, Routing, Scores};
 use super::parameter::Parameter;
+use super::recomputable::Recomputable;
 use super::tensor::{Dim, DimName, Tensor};
 use super::weights::WeightFormat;
 use super::window::Window2d;
@@ -490,20 +491,6 @@ impl OpKind {
             | OpKind::FirstToken => Vec::new(),
         }
     }
-}
-
-/// Treatment of an operator's output by selective recompute: saved, or recomputed in backward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Recomputable {
-    /// Saved: expensive to compute for the bytes it takes.
-    #[default]
-    No,
-    /// Dropped and recomputed under `selective`: cheap for the bytes it takes. Unfused attention scores, norms,
-    /// activation functions.
-    Selective,
-    /// The end of a region that `selective` recomputes as a whole: recomputed, but its output is also saved, as the
-    /// region's checkpoint does. Unfused attention's product with the values.
-    SelectiveEnd,
 }
 
 /// Treatment of an operator's parameters in training.

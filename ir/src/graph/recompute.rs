@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::modules::{LayerModule, ModuleSet};
-use super::op::{Op, OpKind, Recomputable};
+use super::op::{Op, OpKind};
+use super::recomputable::Recomputable;
 use super::tensor::DimName;
 
 /// Policy of which activations are recomputed in backward.
@@ -282,8 +283,8 @@ impl RecomputeModules {
         let all = self.iter().map(|module| module.of(op, within));
         all.fold(Recomputable::No, |all, one| match (all, one) {
             (Recomputable::Selective, _) | (_, Recomputable::Selective) => Recomputable::Selective,
-            (Recomputable::SelectiveEnd, _) => Recomputable::SelectiveEnd,
             (Recomputable::No, one) => one,
+            (all, _) => all,
         })
     }
 }

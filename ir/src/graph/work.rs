@@ -485,6 +485,6 @@ impl BlockWork {
 
     /// The last operator of which backward takes what it puts out.
     pub fn last_saved(&self) -> Option<OpId> {
-        self.saved.iter().map(|saved| saved.op).max()
+        self.saved.iter().filter(|saved| !saved.is_start).map(|saved| saved.op).max()
     }
 }

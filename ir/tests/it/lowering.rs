@@ -450,6 +450,7 @@ fn check(config: &str, options: GraphOptions, name: &str, expected: &str) {
             Recomputable::No => "",
             Recomputable::Selective => " again",
             Recomputable::SelectiveEnd => " again, kept",
+            Recomputable::UnlessReceived => " again unless received",
         };
         format!("{}{inputs} {}{again}\n", node.op.name, shape(&node.op.output))
     });

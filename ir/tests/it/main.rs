@@ -11,6 +11,7 @@ mod models;
 mod native;
 mod newer;
 mod oracle;
+mod recompute;
 mod replication;
 mod schedules;
 mod schemas;

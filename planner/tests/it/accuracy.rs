@@ -220,12 +220,13 @@ fn limits(report: &Value) -> String {
 /// In the accuracy step of CI, whose optimised command takes half as long as the tests' own: `VALIDATED` names the file
 /// with its report.
 #[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn figures_of_accuracy_are_what_validate_says() {
     let is_updated = std::env::var_os("UPDATE_ACCURACY").is_some();
     let report = match std::env::var_os("VALIDATED") {
         Some(path) => serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap(),
         None if is_updated => planner_within(&["validate", "--format", "json"], LIMIT).json(),
-        None => return println!("skipped: `VALIDATED` names no report of `planner validate`"),
+        None => return eprintln!("skipped: `VALIDATED` names no report of `planner validate`"),
     };
     for (page, expected) in
         [("README.md", summary(&report)), ("docs/src/accuracy.md", by_source(&report))]

@@ -226,3 +226,18 @@ fn recompute_that_cannot_be() {
         place.fails(&format!("search {{}}/model.json --gpus 8 {args}"), words);
     }
 }
+
+/// torchtitan's own selective recompute runs about half of a layer's products again, Megatron's none.
+#[test]
+fn selective_recompute_is_that_of_the_framework() {
+    let recompute_seconds = |framework: &str, recompute: &str| {
+        let args = ["evaluate", "llama-3.1-8b", "--gpus", "8", "--layout", "tp1-pp1-dp8"];
+        let others = ["--framework", framework, "--recompute", recompute, "--format", "json"];
+        let found = planner(&[&args[..], &others, &["--micro-batch-size", "1"]].concat()).json();
+        found["plans"][0]["breakdown"]["recompute_seconds"].as_f64().unwrap()
+    };
+    let titan = ["selective", "full"].map(|policy| recompute_seconds("torchtitan", policy));
+    assert!((0.3..0.7).contains(&(titan[0] / titan[1])), "{titan:?}");
+    let megatron = ["selective", "full"].map(|policy| recompute_seconds("megatron-core", policy));
+    assert!(megatron[0] / megatron[1] < 0.2, "{megatron:?}");
+}

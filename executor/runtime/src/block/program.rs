@@ -24,6 +24,8 @@ pub(crate) struct BlockProgram {
     pub(crate) kept_for_weight_grad: BTreeSet<Key>,
     /// Operators that backward recomputes, whose extras are not saved from forward.
     recomputed: BTreeSet<OpId>,
+    /// Number of ranks over which experts are spread.
+    expert_parallel: u32,
     /// True where attention exchanges heads between context-parallel ranks.
     exchanges_heads: bool,
     /// True where recurrences do, with the convolutions before them.
@@ -52,13 +54,15 @@ impl BlockProgram {
             kept: BTreeSet::new(),
             kept_for_weight_grad: BTreeSet::new(),
             recomputed: BTreeSet::new(),
+            expert_parallel: sharding.expert_parallel,
             exchanges_heads: sharding.head_exchange() > 1,
             exchanges_recurrences: sharding.context_parallel > 1,
             summands: BTreeMap::new(),
         };
         if recompute == BlockRecompute::Selective {
-            let recomputed = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
-            program.recomputed = recomputed.map(|node| node.id).collect();
+            let all = block.nodes().map(|node| node.id);
+            program.recomputed =
+                all.filter(|id| program.recomputable(*id) != Recomputable::No).collect();
         }
         program.kept = program.kept(recompute);
         program.kept_for_weight_grad = program.kept_for_weight_grad();
@@ -140,20 +144,25 @@ impl BlockProgram {
             }
         }
         if recompute == BlockRecompute::Selective {
-            kept.retain(|(id, _)| self.op(*id).recomputable != Recomputable::Selective);
+            kept.retain(|(id, _)| self.recomputable(*id) != Recomputable::Selective);
             // Inputs from which recomputation starts are saved.
             for node in self.block.nodes() {
-                if node.op.recomputable == Recomputable::No {
+                if self.recomputable(node.id) == Recomputable::No {
                     continue;
                 }
                 for (slot, source) in self.inputs[node.id.index()].iter().enumerate() {
-                    if self.op(*source).recomputable != Recomputable::Selective {
+                    if self.recomputable(*source) != Recomputable::Selective {
                         kept.insert(self.kept_key(node.id, slot));
                     }
                 }
             }
         }
         kept
+    }
+
+    /// Treatment of an operator's output by selective recompute.
+    fn recomputable(&self, op: OpId) -> Recomputable {
+        self.op(op).recomputable.among(self.expert_parallel)
     }
 
     fn summands(&self, sharding: Sharding) -> BTreeMap<OpId, (OpId, usize)> {
@@ -194,7 +203,7 @@ impl BlockProgram {
         let mut needed: BTreeSet<Key> = trained.map(|node| self.kept_key(node.id, 0)).collect();
         // Tensors that selective recompute dropped are recomputed from these inputs.
         for node in self.block.nodes() {
-            if node.op.recomputable == Recomputable::Selective {
+            if self.recomputable(node.id) == Recomputable::Selective {
                 let slots = 0..self.inputs[node.id.index()].len();
                 needed.extend(slots.map(|slot| self.kept_key(node.id, slot)));
             }

@@ -16,7 +16,7 @@ use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
 use ir::documents::{Documents, DocumentsError};
 use ir::expert_load::{ExpertLoad, ExpertLoadError};
-use ir::framework::{Feature, Features, Framework, JobFacts};
+use ir::framework::{Feature, Features, Framework, JobFacts, SelectiveRecompute};
 use ir::graph::{ClassId, DocumentSizes, Extent, Graph, LossGradient, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
@@ -244,6 +244,12 @@ impl Problem {
         mut hardware: Hardware,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
+        let graph = match hardware.framework.selective_recompute {
+            SelectiveRecompute::EveryOtherLinear if graph.recomputed_modules().is_none() => {
+                graph.keeping_every_other_linear()
+            }
+            _ => graph,
+        };
         for (name, value, most) in [
             ("number of GPUs", num_gpus.into(), MOST_GPUS.into()),
             ("sequence length", training.sequence_length, LONGEST_SEQUENCE),

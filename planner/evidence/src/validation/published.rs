@@ -80,7 +80,6 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
             // GPT's blocks have dropout, BLOOM's and Llama's none.
             dropout: facts.stores_scores && !facts.alibi && !is_llama,
             multi_token_prediction: facts.multi_token_prediction,
-            keeps_every_other_linear: facts.keeps_every_other_linear,
         },
         layout: layout(row, facts, &training, num_gpus, recompute)?,
         balances_stages: facts.balances_stages,

@@ -104,7 +104,6 @@ pub struct MeasuredPlan {
 /// Facts about a model's graph beyond its sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct GraphFacts {
     /// True if attention stores its scores, as attention without a fused kernel does.
     #[serde(skip_serializing_if = "is_default")]
@@ -115,9 +114,6 @@ pub struct GraphFacts {
     /// True if modules for multi-token prediction are trained.
     #[serde(skip_serializing_if = "is_default")]
     pub multi_token_prediction: bool,
-    /// True if selective recompute saves the output of every other product.
-    #[serde(skip_serializing_if = "is_default")]
-    pub keeps_every_other_linear: bool,
 }
 
 /// A cluster preset, with the run's own nodes and links.

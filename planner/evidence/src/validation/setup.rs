@@ -105,8 +105,6 @@ fn graph(plan: &MeasuredPlan, name: &str) -> Result<Graph, Unsupported> {
         }
         None => graph,
     };
-    let graph =
-        if facts.keeps_every_other_linear { graph.keeping_every_other_linear() } else { graph };
     match plan.layout.recompute.modules() {
         Some(modules) => {
             graph.recomputing(modules).map_err(|error| unsupported("its recompute", error))

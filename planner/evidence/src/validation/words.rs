@@ -60,8 +60,6 @@ pub(super) struct Facts {
     pub multi_token_prediction: bool,
     /// Number of modules for multi-token prediction.
     pub prediction_modules: u64,
-    /// True if selective recompute saves the output of every other product.
-    pub keeps_every_other_linear: bool,
     /// Recompute, in the words of the column, where the source's own is not what ran.
     pub recompute: Option<String>,
     /// Modules that selective recompute recomputes.

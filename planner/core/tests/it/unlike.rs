@@ -84,7 +84,7 @@ fn requests() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    #![proptest_config(drawn(24))]
+    #![proptest_config(drawn(12))]
 
     #[test]
     fn bounds_exclude_nothing_that_is_faster(
@@ -288,7 +288,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(drawn(6))]
+    #![proptest_config(drawn(4))]
 
     /// Questions about other batches and layouts are answered on the nodes that are best for these.
     #[test]

@@ -1,6 +1,6 @@
 //! Selective recompute as torchtitan has it: which operators run again, and what is kept.
 
-use ir::graph::{Block, BlockRecompute, Graph, OpKind, SavedPart, ShardContext, Sharding, Sizes};
+use ir::graph::{Block, BlockRecompute, OpKind, SavedPart, ShardContext, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
 
 const TOKENS: u64 = 512;
@@ -14,7 +14,7 @@ const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 2, "hidd
 
 fn layer(config: &str) -> Block {
     let graph = Model::from_json(config, "m").unwrap().graph(GraphOptions::default()).unwrap();
-    let graph: Graph = graph.keeping_every_other_linear();
+    let graph = graph.keeping_every_other_linear();
     graph.classes().map(|(_, block)| block).find(|block| block.name() == "layer").unwrap().clone()
 }
 

@@ -368,17 +368,17 @@ fn describe_accuracy(comparisons: &[Comparison]) -> String {
 }
 
 fn describe_coverage(coverage: Option<&Coverage>, what: &str) -> String {
-    coverage.map_or_else(String::new, |coverage| {
-        format!(
-            "{} intervals, of +- {} in the mean, contain {} of the {what} of a source that they were not made of, in \
-             the mean of {} sources ({} by thirds, the narrowest first)\n",
-            percent(coverage.share),
-            percent(coverage.half_width),
-            percent(coverage.contained),
-            coverage.sources,
-            coverage.contained_by_width.map(percent).join(", "),
-        )
-    })
+    let Some(coverage) = coverage else { return String::new() };
+    format!(
+        "{} intervals, each made of the other sources here, of +- {} in the mean, contain {} of the {what}, in the \
+         mean of {} sources ({} by thirds, the narrowest first); those of predictions contain {}\n",
+        percent(coverage.share),
+        percent(coverage.half_width),
+        percent(coverage.contained),
+        coverage.sources,
+        coverage.contained_by_width.map(percent).join(", "),
+        percent(coverage.contained_as_shipped),
+    )
 }
 
 /// Number of runs out of memory that are predicted to be, and those that are not.

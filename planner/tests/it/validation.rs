@@ -419,6 +419,16 @@ fn intervals_contain_their_share() {
         // Four fifths of the two seconds or GiB, over a prediction that all share.
         let width = coverage.half_width * predicted;
         assert!((width - 0.8).abs() < 0.05, "{coverage:?}");
+        // All sources have the same rows, so the mean of the sources is the share of one.
+        let rows = compare("runs.json", quantity, &validated).unwrap().rows;
+        let is_in = |row: &&ComparedRow| match row {
+            ComparedRow::Predicted { measured, interval: Some([low, high]), .. } => {
+                (low..=high).contains(&measured)
+            }
+            _ => false,
+        };
+        let share = rows.iter().filter(is_in).count() as f64 / rows.len() as f64;
+        assert!((coverage.contained_as_shipped - share).abs() < 1e-9, "{coverage:?}");
     }
 }
 

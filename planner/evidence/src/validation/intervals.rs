@@ -20,7 +20,10 @@ pub struct Coverage {
     pub rows: usize,
     /// Share that their intervals contain, in the mean of the sources.
     pub contained: f64,
-    /// The same of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts
+    /// Share that the intervals contain which predictions ship with, in the mean of the sources: of rows that these were
+    /// made of, what they were made to contain.
+    pub contained_as_shipped: f64,
+    /// As `contained`, of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts
     /// by the number of its source's.
     pub contained_by_width: [f64; 3],
     /// Half of an interval's width, as a share of the prediction, in the mean of the sources.
@@ -37,12 +40,17 @@ pub fn coverage<'a>(
     runs: impl Iterator<Item = &'a (String, Validated)>,
 ) -> Coverage {
     let mut scores = Scores::new();
+    let mut as_shipped: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (file, run) in runs {
         let point = run.of(quantity);
         let (Ok(Some(measured)), Ok(predicted)) = (point.measured, point.predicted) else {
             continue;
         };
-        let Some(PredictionSpread { stack, deviation, .. }) = point.known else { continue };
+        let Some(PredictionSpread { stack, deviation, interval: [low, high] }) = point.known else {
+            continue;
+        };
+        let is_contained = (low..=high).contains(&(measured / predicted));
+        as_shipped.entry(source(file)).or_default().push(f64::from(u8::from(is_contained)));
         let score = (measured / point.left_out.unwrap_or(predicted)).ln() / deviation;
         scores.entry(source(file)).or_default().entry(stack).or_default().push([score, deviation]);
     }
@@ -86,6 +94,9 @@ pub fn coverage<'a>(
             all.half_width += own.iter().map(|it| it.width / 2.0 * weight).sum::<f64>();
         }
     }
+    let mean = |all: &Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
+    all.contained_as_shipped =
+        as_shipped.values().map(mean).sum::<f64>() / as_shipped.len().max(1) as f64;
     let sources = all.sources.max(1) as f64;
     all.contained /= sources;
     all.half_width /= sources;

@@ -1,9 +1,9 @@
 //! Recompute of some layers, and of some modules.
 
-use ir::framework::SelectiveRecompute;
+use ir::framework::{RecomputeEnd, SelectiveRecompute};
 use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec, PartialLayout};
-use ir::units::{Bytes, Seconds};
+use ir::units::Bytes;
 use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use proptest::prelude::*;
@@ -116,6 +116,8 @@ proptest! {
     fn modules_are_planned_as_what_they_consist_of(setup in setups(), request in requests()) {
         let mut setup = Setup { framework: setup.framework.clone().ideal(), ..setup };
         setup.framework.selective_recompute = SelectiveRecompute::Cheap;
+        // A layer that is left at the last tensor that backward takes may take less than a module to its end.
+        setup.framework.recompute_end = RecomputeEnd::Layer;
         let plain = setup.problem();
         let has_experts = !plain.limits.experts.is_empty();
         let all = if has_experts { "norms,expert_activations" } else { "norms,activations" };
@@ -136,18 +138,13 @@ proptest! {
             let full = under(&problem, &found, Recompute::Full).evaluation;
             let own = found.evaluation;
             let all = [none, own, full];
-            let times = all.map(|it| it.step_time);
-            // Which of two passes side by side goes first may change; else anomalies as above remain.
-            let overlaps = found.layout.schedule.overlaps_passes();
-            let is_no_longer = |a: &Seconds, b: &Seconds| a.get() <= b.get() * 1.03;
-            prop_assert!(
-                overlaps || times.is_sorted_by(is_no_longer),
-                "{times:?} {:?}",
-                found.layout
-            );
+            // Of the step's time this holds but for anomalies as above, which exchanges over slow links make large.
+            let times = all.map(|it| it.breakdown.recompute_seconds);
+            prop_assert!(times.is_sorted(), "{times:?} {:?}", found.layout);
             // Without sequence parallelism a module's output, which is kept, is whole on each tensor-parallel rank, and
-            // what is dropped is a part.
-            if found.layout.tensor_parallel > 1 && !found.layout.sequence_parallel {
+            // what is dropped is a part. Products of frozen weights keep no inputs, but a module's are kept.
+            let is_whole = found.layout.tensor_parallel > 1 && !found.layout.sequence_parallel;
+            if is_whole || setup.adapters.is_some() {
                 continue;
             }
             // Of very few layers, what is computed again takes more than what is dropped of the others saves.
@@ -155,7 +152,7 @@ proptest! {
             let is_less = |a: &(Bytes, Bytes), b: &(Bytes, Bytes)| {
                 (a.0 + b.1).as_f64() * 1.02 >= b.0.as_f64()
             };
-            prop_assert!(memory.is_sorted_by(is_less), "{memory:?} {:?}", found.layout);
+            prop_assert!(memory.is_sorted_by(is_less), "{:?} {:?}", all.map(|it| it.memory), found.layout);
         }
     }
 }

@@ -193,7 +193,7 @@ fn models_that_cannot_be() {
     place.model_fails(model_with("num_experts", json!(8)), &["num_experts_per_tok", "missing"]);
     place.model_fails(model_with("torch_dtype", json!("int3")), &["torch_dtype", "known"]);
     place.model_fails(model_with("architecture", json!("rwkv")), &["rwkv", "known are"]);
-    place.model_fails(r#"{"model_type": "xlstm"}"#, &["xlstm", "known are", "`llama`"]);
+    place.model_fails(r#"{"model_type": "xlnet"}"#, &["xlnet", "known are", "`llama`"]);
     place.model_fails(r#"{"vocab_size": 7}"#, &["model_type", "architecture", "hint:"]);
     // Deep, but within what a model may have.
     place.write("deep.json", model_with("num_hidden_layers", json!(99_999)));

@@ -272,7 +272,7 @@ impl AttentionRule {
             clamp: optional(self.clip.as_ref(), |field| fields.optional_real(field))?.flatten(),
             sinks: self.sinks.read(fields)?,
             gate: match &self.gate {
-                Some(rule) if rule.used.read(fields)? => Some(rule.over),
+                Some(rule) if rule.used.read(fields)? => Some(rule.over.read(fields)?),
                 _ => None,
             },
             rotary: match &self.rotary {

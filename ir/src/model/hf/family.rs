@@ -227,7 +227,7 @@ pub(super) enum NumberedLayers {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GateRule {
-    pub(super) over: AttentionGate,
+    pub(super) over: Stated<AttentionGate>,
     /// Field that enables the gate.
     #[serde(rename = "if", default = "stated::always")]
     pub(super) used: Stated<bool>,

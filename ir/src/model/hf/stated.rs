@@ -1,9 +1,11 @@
 //! Values that are fixed for a family, or read from a field of the configuration.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::transformer::AttentionGate;
 
 /// A field of the configuration with its default in transformers.
 #[expect(clippy::struct_field_names, reason = "the word of the families' files")]
@@ -60,6 +62,20 @@ impl Readable for bool {
 impl Readable for f64 {
     fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
         fields.real_or(name, default)
+    }
+}
+
+/// Laguna's words, and its flags.
+impl Readable for AttentionGate {
+    fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
+        match fields.find(name).map(|(_, value)| value) {
+            None => Ok(default),
+            Some(Value::Bool(true)) => Ok(Self::Heads),
+            Some(Value::Bool(false)) => Ok(Self::Features),
+            Some(Value::String(word)) if word == "per-head" => Ok(Self::Heads),
+            Some(Value::String(word)) if word == "per-element" => Ok(Self::Features),
+            Some(other) => Err(fields.unsupported(format!("`{name}` {other}"))),
+        }
     }
 }
 

@@ -53,6 +53,9 @@ pub enum Description {
     Graph(Graph),
 }
 
+/// Name of the part that is a language model, of families that are counted alone.
+const LANGUAGE_MODEL: &str = "language model";
+
 impl Model {
     /// Reads a model from JSON. `fallback_name` is its name unless the text has a field `name`.
     ///
@@ -108,6 +111,24 @@ impl Model {
     /// The plain family that leaves fewest fields of the Hugging Face configuration `text` unread, and these.
     pub fn nearest_family(text: &str) -> Option<(&'static str, Vec<String>)> {
         hf::nearest(&parse(text).ok()?)
+    }
+
+    /// The plain family that gives the language model of a configuration that is counted alone most nearly its
+    /// parameters, and both numbers: of the family's, and as counted; `None` where they differ by over a twentieth.
+    pub fn family_by_size(text: &str, error: &ModelError) -> Option<(&'static str, [u64; 2])> {
+        let ModelError::CountedAlone { class, parts, .. } = error else { return None };
+        let language = parts.iter().filter(|part| part.name == LANGUAGE_MODEL);
+        let counted: u64 = language.map(|part| part.num_parameters).sum();
+        let is_decoder = counted > 0 && !class.ends_with("ForMaskedLM");
+        let object = parse(text).ok().filter(|_| is_decoder)?;
+        let read = |family: &'static str| {
+            let (object, _) = hf::as_family(&object, family).ok()?;
+            let model = Self::from_json(&Value::Object(object).to_string(), family).ok()?;
+            Some((family, model.graph(GraphOptions::default()).ok()?.parameter_counts().total))
+        };
+        let all = hf::DECODERS.iter().filter_map(|family| read(family));
+        let (family, total) = all.min_by_key(|(_, total)| total.abs_diff(counted))?;
+        (total.abs_diff(counted) <= counted / 20).then_some((family, [total, counted]))
     }
 
     /// The family of the spelling most like that of an unknown one, if it reads the configuration `text`.

@@ -173,6 +173,30 @@ fn unknown_families_are_read_as_others() {
     }
 }
 
+/// Decoders that are counted alone are offered to be read as a family that has about as many parameters.
+#[test]
+fn counted_decoders_are_read_as_others_of_their_size() {
+    let cases: Vec<(u64, Value)> =
+        serde_json::from_str(include_str!("cases/counted.json")).unwrap();
+    let mut offered = Vec::new();
+    for (_, config) in &cases {
+        let text = config.to_string();
+        let error = Model::from_json(&text, "model").unwrap_err();
+        let Some((family, [planned, counted])) = Model::family_by_size(&text, &error) else {
+            continue;
+        };
+        let (read, _) = Model::as_family(&text, family).unwrap();
+        let graph = Model::from_json(&read, "model").unwrap().graph(GraphOptions::default());
+        assert_eq!(graph.unwrap().parameter_counts().total, planned);
+        assert!(planned.abs_diff(counted) <= counted / 20, "{config}");
+        offered.push((config["model_type"].as_str().unwrap(), family));
+    }
+    for expected in [("deepseek_v4", "qwen3_moe"), ("minimax_m3_vl", "mixtral")] {
+        assert!(offered.contains(&expected), "{offered:?}");
+    }
+    assert!(!offered.iter().any(|(family, _)| ["bart", "bert", "wav2vec2"].contains(family)));
+}
+
 /// Sections that choose a variant are refused as such, with what the variant is.
 #[test]
 fn sections_of_variants_are_refused_with_what_they_mean() {

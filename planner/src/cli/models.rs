@@ -11,6 +11,7 @@ use planner::file_kind::FileKind;
 use planner::names::{self, Sought, or_nearest};
 
 use super::files::{LARGEST_FILE, is_stdin, is_there, read_as, read_bytes};
+use super::tables::count;
 
 /// A model, with the text that describes it.
 pub(crate) struct ModelFile {
@@ -94,12 +95,23 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
     read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
         let text = json::without_infinities(text);
         let not_read = |error: ModelError| {
-            let is_unknown =
-                family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
-            let by_keys = is_unknown.then(|| nearest(&text)).flatten();
+            let by_size =
+                Model::family_by_size(&text, &error).map(|(family, [planned, counted])| {
+                    let [planned, counted] = [planned, counted].map(|it| count(it as f64));
+                    format!(
+                        "`--as {family}` plans it roughly, with {planned} parameters for {counted}"
+                    )
+                });
+            let is_offered = family.is_none()
+                && matches!(
+                    error,
+                    ModelError::UnknownArchitecture { .. } | ModelError::CountedAlone { .. }
+                );
+            let other = is_offered.then(|| by_size.or_else(|| nearest(&text))).flatten();
             let by_name = Model::family_by_name(&text, &error)
                 .map(|by_name| format!("`{by_name}` is the nearest"));
-            let hints: Vec<String> = error.hint().or(by_name).into_iter().chain(by_keys).collect();
+            let hints = error.hint().or(by_name).into_iter().chain(other);
+            let hints: Vec<String> = hints.collect();
             let source = anyhow::Error::new(error.clone());
             let lines = [vec![format!("{source:#}")], hints].concat().join("\nhint: ");
             anyhow::Error::new(NotRead { lines, error })

@@ -268,6 +268,10 @@ const PLAIN: [&str; 15] = [
     "qwen3_next",
 ];
 
+/// Those of them that a decoder of no plain family is offered to be read as, by its parameters.
+pub(super) const DECODERS: [&str; 5] =
+    ["llama", "mixtral", "qwen3_moe", "deepseek_v3", "qwen3_next"];
+
 /// Fields without which a configuration is not offered to be read as a family, whose defaults would stand for them.
 const NEEDED: [(&str, &str); 10] = [
     ("bert", "attention_probs_dropout_prob"),

@@ -113,22 +113,30 @@ impl Model {
         hf::nearest(&parse(text).ok()?)
     }
 
-    /// The plain family that gives the language model of a configuration that is counted alone most nearly its
-    /// parameters, and both numbers: of the family's, and as counted; `None` where they differ by over a twentieth.
+    /// Of the plain families that give the language model, or the encoder, of a configuration that is counted alone its
+    /// parameters to within a twentieth, the one that leaves fewest fields unread, and both numbers: of the family's, and
+    /// as counted.
     pub fn family_by_size(text: &str, error: &ModelError) -> Option<(&'static str, [u64; 2])> {
         let ModelError::CountedAlone { class, parts, .. } = error else { return None };
-        let language = parts.iter().filter(|part| part.name == LANGUAGE_MODEL);
-        let counted: u64 = language.map(|part| part.num_parameters).sum();
-        let is_decoder = counted > 0 && !class.ends_with("ForMaskedLM");
-        let object = parse(text).ok().filter(|_| is_decoder)?;
+        let is_encoder = class.ends_with("ForMaskedLM");
+        let of_text = parts.iter().filter(|part| is_encoder || part.name == LANGUAGE_MODEL);
+        let counted: u64 = of_text.map(|part| part.num_parameters).sum();
+        let object = parse(text).ok().filter(|_| counted > 0)?;
         let read = |family: &'static str| {
-            let (object, _) = hf::as_family(&object, family).ok()?;
+            let (object, unread) = hf::as_family(&object, family).ok()?;
+            let has_latents = object.contains_key("kv_lora_rank");
+            if family == "deepseek_v3" && !has_latents {
+                return None;
+            }
             let model = Self::from_json(&Value::Object(object).to_string(), family).ok()?;
-            Some((family, model.graph(GraphOptions::default()).ok()?.parameter_counts().total))
+            let total = model.graph(GraphOptions::default()).ok()?.parameter_counts().total;
+            Some((family, total, unread.len()))
         };
-        let all = hf::DECODERS.iter().filter_map(|family| read(family));
-        let (family, total) = all.min_by_key(|(_, total)| total.abs_diff(counted))?;
-        (total.abs_diff(counted) <= counted / 20).then_some((family, [total, counted]))
+        let families: &[&str] = if is_encoder { &hf::ENCODERS } else { &hf::DECODERS };
+        let all = families.iter().filter_map(|family| read(family));
+        let alike = all.filter(|(_, total, _)| total.abs_diff(counted) <= counted / 20);
+        let nearest = alike.min_by_key(|(_, total, unread)| (*unread, total.abs_diff(counted)));
+        nearest.map(|(family, total, _)| (family, [total, counted]))
     }
 
     /// The family of the spelling most like that of an unknown one, if it reads the configuration `text`.

@@ -102,12 +102,9 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
                         "`--as {family}` plans it roughly, with {planned} parameters for {counted}"
                     )
                 });
-            let is_offered = family.is_none()
-                && matches!(
-                    error,
-                    ModelError::UnknownArchitecture { .. } | ModelError::CountedAlone { .. }
-                );
-            let other = is_offered.then(|| by_size.or_else(|| nearest(&text))).flatten();
+            let is_unknown =
+                family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
+            let other = by_size.or_else(|| is_unknown.then(|| nearest(&text)).flatten());
             let by_name = Model::family_by_name(&text, &error)
                 .map(|by_name| format!("`{by_name}` is the nearest"));
             let hints = error.hint().or(by_name).into_iter().chain(other);

@@ -268,9 +268,11 @@ const PLAIN: [&str; 15] = [
     "qwen3_next",
 ];
 
-/// Those of them that a decoder of no plain family is offered to be read as, by its parameters.
-pub(super) const DECODERS: [&str; 5] =
-    ["llama", "mixtral", "qwen3_moe", "deepseek_v3", "qwen3_next"];
+/// Those of them that a decoder that is counted alone is offered to be read as, by its parameters.
+pub(super) const DECODERS: [&str; 4] = ["llama", "mixtral", "qwen3_moe", "deepseek_v3"];
+
+/// The same for an encoder that predicts masked tokens.
+pub(super) const ENCODERS: [&str; 2] = ["bert", "roberta"];
 
 /// Fields without which a configuration is not offered to be read as a family, whose defaults would stand for them.
 const NEEDED: [(&str, &str); 10] = [

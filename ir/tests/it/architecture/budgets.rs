@@ -10,7 +10,7 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests, in whole hundreds; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 900),
-    ("cost-models", 4_900),
+    ("cost-models", 5_000),
     ("executor", 7_600),
     ("executor/communicators", 4_700),
     ("executor/kernels", 12_800),
@@ -19,7 +19,7 @@ const LINES: &[(&str, usize)] = &[
     ("ir", 29_300),
     ("models", 100),
     ("planner", 13_300),
-    ("planner/core", 16_500),
+    ("planner/core", 16_700),
     ("planner/evidence", 5_200),
     ("planner/tools", 21_500),
     ("simulator", 3_300),

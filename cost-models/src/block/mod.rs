@@ -6,6 +6,7 @@
 
 mod cost;
 mod eager;
+mod expert_exchanges;
 mod groups;
 mod host;
 mod overlap;
@@ -20,7 +21,9 @@ use ir::units::Bytes;
 
 use crate::hardware::Hardware;
 use cost::{BlockCost, ExpertTimes};
+pub use expert_exchanges::ExpertExchanges;
 pub use groups::Groups;
+pub use overlap::least_exposed;
 pub use part::{BlockPart, KernelSequence, TimedExchange};
 pub use parts::BlockParts;
 pub use play::{ByAxis, PassTime, PlayedExchange, played, played_together};

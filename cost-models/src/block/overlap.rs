@@ -1,7 +1,7 @@
 //! Overlap of exchanges that is not visible in the parts of a pass.
 
 use ir::framework::TensorOverlap;
-use ir::graph::{Axis, CudaGraphs, Exchange, ExpertOverlap, OpId, Pass};
+use ir::graph::{Axis, CudaGraphs, Exchange, ExpertOverlap, OpId, Pass, Switches};
 use ir::units::Seconds;
 
 use super::cost::{BlockCost, ExpertTimes};
@@ -18,6 +18,15 @@ const OVERLAP_PIECES: f64 = 4.0;
 /// which is 3.7 s of the 8.3 s of exchanges. Megatron-MoE-ModelZoo: Qwen3-235B on 256 H100 19.7 s and 17.6 s, a
 /// quarter of what is predicted to be exchanged.
 const HIDDEN_BY_LAUNCHES: f64 = 0.4;
+
+/// The least share of expert exchanges that no other micro-batch hides, whatever the kernels.
+pub fn least_exposed(switches: Switches) -> f64 {
+    match (switches.expert_overlap, switches.cuda_graphs) {
+        (ExpertOverlap::None, _) => 1.0,
+        (ExpertOverlap::MicroBatch, CudaGraphs::Iteration) => 0.0,
+        (ExpertOverlap::MicroBatch, _) => 1.0 - HIDDEN_BY_LAUNCHES,
+    }
+}
 
 impl BlockCost<'_> {
     /// Exposed time of an exchange if no kernel of its pass overlapped it: the whole, except

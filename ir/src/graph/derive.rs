@@ -68,6 +68,16 @@ impl Block {
 }
 
 impl Block {
+    /// The collectives of all passes, as in [`Self::work`].
+    pub fn exchanges(&self, setting: &ShardContext) -> Vec<Exchange> {
+        let whole = Extent::Sequence.resolve(setting.sizes);
+        let tokens = setting.documents.map_or(whole, |it| it.padded);
+        let placements = placement::place(self, setting.sharding, setting.embedding);
+        let setting = ShardContext { sizes: setting.sizes.with_tokens(tokens), ..*setting };
+        let requires_grad = self.requires_grad(setting.reads_data);
+        Sharded { block: self, placements, setting }.exchanges(&requires_grad)
+    }
+
     /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of
     /// which `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
     pub fn recomputes_input(&self, op: OpId, slot: usize) -> bool {

@@ -416,7 +416,7 @@ impl FrozenParameters {
 }
 
 /// All work of a block in a micro-batch, on one rank.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BlockWork {
     /// Kernels of all passes.
     pub kernels: Vec<KernelWork>,

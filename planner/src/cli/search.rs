@@ -17,7 +17,8 @@ use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
     BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, OnNodes, Outcome, Progress, RESOLUTION,
     Request, StopReason, best_nodes, chosen, evaluate as evaluate_layouts, least_gpus,
-    memory_saving, search as search_layouts, search_nodes, tokens_per_second_per_gpu,
+    memory_saving, search as search_layouts, search_nodes, search_nodes_below,
+    tokens_per_second_per_gpu,
 };
 use serde::Serialize;
 
@@ -299,11 +300,13 @@ fn tell_of_better_batch(
     for size in [batch / gpus * gpus, (batch / gpus + 1) * gpus] {
         let training = Training { global_batch_size: size, ..problem.training };
         let other = problem.with_training(training)?;
-        let outcome = search_nodes(&other, request, &mut |_| limit.go()).outcome;
-        let gain = outcome.plans.first().map_or(0.0, |found| rate(&other, found) / own - 1.0);
-        better = better.filter(|(_, most)| *most >= gain).or(Some((size, gain)));
+        let least_gain = better.map_or(RESOLUTION, |(_, gain)| gain);
+        let most = best.evaluation.step_time * (size as f64 / batch as f64 / (1.0 + least_gain));
+        let found = search_nodes_below(&other, request, most.into(), &mut |_| limit.go()).outcome;
+        let gain = found.plans.first().map_or(0.0, |found| rate(&other, found) / own - 1.0);
+        better = better.into_iter().chain((gain > least_gain).then_some((size, gain))).last();
     }
-    if let Some((size, gain)) = better.filter(|(_, gain)| *gain > RESOLUTION) {
+    if let Some((size, gain)) = better {
         let what = if problem.limits.has_sequence { "tokens" } else { "samples" };
         tell(&format!(
             "hint: `--global-batch-size {size}`, which {gpus} GPUs divide, does {:.0} % more {what} a second than {batch}",

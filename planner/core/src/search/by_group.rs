@@ -145,7 +145,11 @@ impl Searcher<'_> {
             return None;
         }
         let Subfamily { recompute, schedule, .. } = subject.subfamily;
-        let least_memory = self.least_memory(subject.family, &[sharding])(recompute, schedule);
+        let least_memory = self.least_memory(subject.family, &[sharding]).with(
+            subject.family,
+            recompute,
+            schedule,
+        );
         if !self.request.exhaustive && least_memory > self.problem.largest_memory_budget() {
             return None;
         }

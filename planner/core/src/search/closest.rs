@@ -79,7 +79,8 @@ fn look<'a>(searcher: &Searcher<'_>, candidates: &Candidates<'a>, most: Bytes) -
     let Some(subfamily) = candidates.subfamily else {
         let shardings = family.shardings(searcher.problem, &searcher.request.fixed);
         let least_memory = searcher.least_memory(family, &shardings);
-        let mut least_memory = of_last(|(recompute, schedule)| least_memory(recompute, schedule));
+        let mut least_memory =
+            of_last(|(recompute, schedule)| least_memory.with(family, recompute, schedule));
         let subfamilies = searcher.subfamilies(family).into_iter().filter_map(|subfamily| {
             let least = least_memory((subfamily.recompute, subfamily.schedule));
             (least <= most).then_some((least, Candidates { family, subfamily: Some(subfamily) }))

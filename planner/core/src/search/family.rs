@@ -26,9 +26,9 @@ pub struct Family {
     pub by_group: bool,
 }
 
-/// Number of subfamilies by all that it depends on: features, switches, pipeline ranks and micro-batches; `None` where
-/// not every subfamily goes with every sharding of model states.
-pub(super) type SubfamilyCounts = Memo<(Features, Switches, u32, u32), Option<u64>>;
+/// Number of a family's layouts by all that it depends on: features, switches, pipeline ranks and micro-batches, and
+/// features of each sharding of model states.
+pub(super) type LayoutCounts = Memo<(Features, Switches, [u32; 3], SmallVec<[Features; 8]>), u64>;
 
 /// Sharding of a family's model states over replicas, and their offload to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -279,12 +279,6 @@ impl Family {
         shardings
     }
 
-    /// Number of subfamilies: schedules with their stages per rank, times policies of recompute.
-    pub fn num_subfamilies(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
-        let schedules = self.schedules(problem, fixed).len();
-        (schedules * self.recomputes(problem, fixed).count()) as u64
-    }
-
     /// Shardings, of `shardings`, that the framework runs together with a schedule and a recompute policy.
     pub fn combined<'a>(
         &self,
@@ -296,13 +290,17 @@ impl Family {
         let refused = self.refused(problem);
         let of_subfamily = Features::of_schedule(schedule, self.pipeline_parallel, virtual_stages)
             .and(Features::of_recompute(recompute));
-        let (replicas, context) = (self.mesh().replicas(), self.shape.sharding.context_parallel);
-        shardings.iter().copied().filter(move |it| {
-            let ZeroSharding { zero_stage, zero_shard, offload } = *it;
-            let shards = [zero_shard, replicas, context];
-            let of_states = Features::of_states(zero_stage, shards, offload);
-            runs(&refused, of_subfamily.and(of_states))
-        })
+        let family = *self;
+        let is_run =
+            move |it: &ZeroSharding| runs(&refused, of_subfamily.and(family.features_of(*it)));
+        shardings.iter().copied().filter(is_run)
+    }
+
+    /// Features of a sharding of the family's model states.
+    fn features_of(&self, states: ZeroSharding) -> Features {
+        let ZeroSharding { zero_stage, zero_shard, offload } = states;
+        let shards = [zero_shard, self.mesh().replicas(), self.shape.sharding.context_parallel];
+        Features::of_states(zero_stage, shards, offload)
     }
 
     /// Number of layouts of the family, with a cache that families share.
@@ -311,28 +309,21 @@ impl Family {
         problem: &Problem,
         fixed: &PartialLayout,
         shardings: &[ZeroSharding],
-        known: &SubfamilyCounts,
+        known: &LayoutCounts,
     ) -> u64 {
-        // Sets of features of one of these alone were already left out by the lists that are multiplied.
-        let alone = [Features::OF_STATES, Features::OF_SCHEDULE, Features::OF_RECOMPUTE];
-        let is_mixed = |set: Features| !alone.iter().any(|features| features.contain(set));
-        let Self { shape, pipeline_parallel, num_micro_batches, .. } = *self;
-        let key = (self.features(problem), shape.switches, pipeline_parallel, num_micro_batches);
-        let count = known.get(key, || {
-            let has_mixed = self.refused(problem).into_iter().any(is_mixed);
-            (!has_mixed).then(|| self.num_subfamilies(problem, fixed))
-        });
-        if let Some(count) = count {
-            return count * shardings.len() as u64;
-        }
-        let schedules = self.schedules(problem, fixed);
-        let with = |recompute| {
-            let of = schedules.iter().map(move |schedule| {
-                self.combined(problem, shardings, *schedule, recompute).count() as u64
-            });
-            of.sum::<u64>()
-        };
-        self.recomputes(problem, fixed).map(with).sum()
+        let Self { shape, pipeline_parallel, num_micro_batches, by_group, .. } = *self;
+        let states = shardings.iter().map(|it| self.features_of(*it)).collect();
+        let schedule = [pipeline_parallel, num_micro_batches, u32::from(by_group)];
+        known.get((self.features(problem), shape.switches, schedule, states), || {
+            let schedules = self.schedules(problem, fixed);
+            let with = |recompute| {
+                let of = schedules.iter().map(move |schedule| {
+                    self.combined(problem, shardings, *schedule, recompute).count() as u64
+                });
+                of.sum::<u64>()
+            };
+            self.recomputes(problem, fixed).map(with).sum()
+        })
     }
 
     /// One layout of the family.

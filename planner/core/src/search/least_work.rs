@@ -38,10 +38,44 @@ pub(super) struct LeastWork {
 }
 
 impl LeastWork {
+    /// The bound with `more` time for all blocks, on GPUs that are alike.
+    pub(super) fn with(self, more: Nanos, family: &Family) -> Self {
+        let all = self.all + more;
+        Self { all, rank: Nanos::new(all.get() / u64::from(family.pipeline_parallel)) }
+    }
+
     /// Lower bound of the busiest rank's time.
     pub(super) fn busiest(self, family: &Family) -> Nanos {
         self.rank * u64::from(family.num_micro_batches)
     }
+}
+
+/// Lower bound of the time that exchanges between experts add to all blocks, those of a class taking `exchanges` in
+/// forward and in backward. Where a pass also waits for its host, the longer it takes the less it waits:
+///
+/// ```text
+/// sqrt((d + e)^2 + h^2) >= sqrt(d^2 + h^2) + e d / sqrt(d^2 + h^2)
+/// ```
+///
+/// with `d` the time of the device without the exchanges, `h` that of the host, and `e` that of the exchanges.
+pub(super) fn added_by_experts(
+    chain: &ChainIndex,
+    shape: &Shape,
+    exchanges: impl Fn(usize) -> [Nanos; 2],
+) -> Nanos {
+    let added = |pass: &PassTime, exchange: Nanos| {
+        let all = pass.total().as_f64().max(1.0);
+        let share = (all - pass.host.as_f64()) / all;
+        Nanos::new((exchange.as_f64() * share) as u64)
+    };
+    let classes = shape.blocks.iter().enumerate().filter(|(class, _)| chain.has_experts(*class));
+    let of_class = |(class, block): (usize, &Arc<BlockPasses>)| {
+        let [forward, backward] = exchanges(class);
+        let grads = added(&block.backward, backward).min(added(&block.input_grad, backward));
+        let count = chain.count(class, &(0..chain.num_blocks()));
+        (added(&block.forward, forward) + grads) * u64::from(count)
+    };
+    classes.map(of_class).sum()
 }
 
 /// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean. Else it has, for any

@@ -14,6 +14,7 @@ use ir::units::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::family::{Family, ZeroSharding};
+use super::feasible::abilities;
 use super::node::Searcher;
 use crate::step::{ShapeKey, with_slack};
 
@@ -25,6 +26,68 @@ struct Class {
     states: f64,
     /// Bytes of activations that each block saves for one micro-batch.
     saved: ByPolicy<f64>,
+}
+
+/// Blocks of families that differ only in micro-batches, from which lower bounds of the fullest rank's memory follow,
+/// for any partition into stages.
+pub(super) struct LeastMemory(SmallVec<[Class; 8]>);
+
+impl LeastMemory {
+    /// Lower bound in bytes with a recompute policy and a schedule.
+    pub(super) fn with(
+        &self,
+        family: &Family,
+        recompute: Recompute,
+        schedule: ScheduleKind,
+    ) -> Bytes {
+        let policy = recompute.of_first_layers();
+        self.of(family, |class| class.saved[policy], &[schedule])
+    }
+
+    /// Lower bound in bytes with any recompute policy, and any of several schedules.
+    fn with_any(&self, family: &Family, schedules: &[ScheduleKind]) -> Bytes {
+        let least = |class: &Class| {
+            let of_policies = BlockRecompute::ALL.map(|policy| class.saved[policy]);
+            of_policies.into_iter().fold(f64::INFINITY, f64::min)
+        };
+        self.of(family, least, schedules)
+    }
+
+    /// Lower bound in bytes. Blocks of class `c` have `s_c` bytes of states and save `a_c` for each of the `f_r`
+    /// micro-batches that rank `r` has in flight. For any weights of ranks, the fullest holds at least the weighted
+    /// mean, in which each block counts at least as on the rank where it counts least:
+    ///
+    /// ```text
+    /// M >= sum over blocks of min over r of w_r (s_c + f_r a_c),   sum over r of w_r = 1
+    /// ```
+    ///
+    /// Rank `r` has weight `1 / (s + f_r a)` of the mean block, for which the bound is exact where all blocks are
+    /// alike. Saved activations grow linearly with the size of a micro-batch.
+    fn of(
+        &self,
+        family: &Family,
+        saved: impl Fn(&Class) -> f64,
+        schedules: &[ScheduleKind],
+    ) -> Bytes {
+        let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
+        let size = f64::from(family.shape.micro_batch_size);
+        let of_class =
+            |class: &Class, sequences: f64| class.count * (class.states + sequences * saved(class));
+        let mut least: SmallVec<[f64; 8]> = smallvec![f64::INFINITY; self.0.len()];
+        let mut weights = 0.0;
+        for rank in 0..p {
+            let in_flight = schedules.iter().map(|schedule| schedule.least_in_flight(rank, p, m));
+            let sequences = f64::from(in_flight.min().unwrap_or(1)) * size;
+            let all: f64 = self.0.iter().map(|class| of_class(class, sequences)).sum();
+            let weight = 1.0 / all.max(1.0);
+            weights += weight;
+            for (least, class) in least.iter_mut().zip(&self.0) {
+                *least = least.min(weight * of_class(class, sequences));
+            }
+        }
+        let most = least.iter().sum::<f64>() / weights;
+        with_slack(Bytes::from_f64(most * (1.0 - 1e-9)))
+    }
 }
 
 /// Parameters of all blocks, as if one rank had every stage, by sharding.
@@ -47,33 +110,46 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory holds any
-    /// one block with everything that its backward needs, which a rank holds at some time under every policy.
+    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory may hold
+    /// its part of the blocks, and any one block with everything that its backward needs, which a rank holds at some
+    /// time under every policy.
     pub(super) fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
+        let schedules = self.schedule_kinds(&families[0]);
+        let capacity = self.problem.largest_memory_budget();
         let alike = families.chunk_by(|a, b| a.shape.switches == b.shape.switches);
-        alike.flat_map(|families| self.largest_block_fits(families, shardings)).collect()
+        let of_alike = |families: &[Family]| -> SmallVec<[bool; 32]> {
+            let largest_block = self.largest_block(&families[0], shardings);
+            let least = self.least_memory(&families[0], shardings);
+            let may_fit = |family: &Family| {
+                largest_block(family) <= capacity && least.with_any(family, &schedules) <= capacity
+            };
+            families.iter().map(may_fit).collect()
+        };
+        alike.flat_map(of_alike).collect()
     }
 
-    /// The same for families that differ only in micro-batches. Activations of a block grow linearly with the number of
-    /// sequences.
-    fn largest_block_fits(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
-        let first = &families[0];
-        let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..first.shape });
+    /// Lower bound of the memory of a rank that has one block alone, the largest, for families that differ only in
+    /// micro-batches. Activations of a block grow linearly with the number of sequences.
+    fn largest_block(
+        &self,
+        family: &Family,
+        shardings: &[ZeroSharding],
+    ) -> impl Fn(&Family) -> Bytes + use<> {
+        let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..family.shape });
         let classes = memories.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
         let blocks = classes.map(|(_, block)| {
-            let states = self.states(first, &block.parameters, shardings);
+            let states = self.states(family, &block.parameters, shardings);
             (states, block.saved[BlockRecompute::None])
         });
         let blocks: SmallVec<[(Bytes, Bytes); 8]> = blocks.collect();
-        let may_fit_alone = |family: &Family| {
+        move |family| {
             let size = u64::from(family.shape.micro_batch_size);
             let needed = blocks.iter().map(|(states, saved)| *states + *saved * size);
-            with_slack(needed.max().unwrap_or_default()) <= self.problem.largest_memory_budget()
-        };
-        families.iter().map(may_fit_alone).collect()
+            with_slack(needed.max().unwrap_or_default())
+        }
     }
 
     /// The parameters of all blocks as if on one rank, for every sharding of the families.
@@ -101,25 +177,9 @@ impl Searcher<'_> {
         with_slack(self.states(family, &part, &shardings))
     }
 
-    /// Lower bound of the fullest rank's memory in bytes, for any partition into stages. Blocks of class `c` have `s_c`
-    /// bytes of states and save `a_c` for each of the `f_r` micro-batches that rank `r` has in flight. For any weights
-    /// of ranks, the fullest holds at least the weighted mean, in which each block counts at least as on the rank where
-    /// it counts least:
-    ///
-    /// ```text
-    /// M >= sum over blocks of min over r of w_r (s_c + f_r a_c),   sum over r of w_r = 1
-    /// ```
-    ///
-    /// Rank `r` has weight `1 / (s + f_r a)` of the mean block, for which the bound is exact where all blocks are
-    /// alike.
-    pub(super) fn least_memory(
-        &self,
-        family: &Family,
-        shardings: &[ZeroSharding],
-    ) -> impl Fn(Recompute, ScheduleKind) -> Bytes + use<> {
-        // Saved activations grow linearly with the size of a micro-batch.
+    /// What lower bounds of the fullest rank's memory follow from, for families that differ only in micro-batches.
+    pub(super) fn least_memory(&self, family: &Family, shardings: &[ZeroSharding]) -> LeastMemory {
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..family.shape });
-        let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
         let offloads = shardings.iter().any(|it| it.offload.activations.is_some());
         let class = |(class, block): (usize, &Arc<BlockMemory>)| Class {
@@ -128,29 +188,19 @@ impl Searcher<'_> {
             // The ends of the chain may hold their activations for one micro-batch only.
             saved: ByPolicy::new(|policy| {
                 let is_kept = !offloads && !self.chain.is_end(class);
-                if is_kept { block.saved[policy].as_f64() * size } else { 0.0 }
+                if is_kept { block.saved[policy].as_f64() } else { 0.0 }
             }),
         };
-        let classes: SmallVec<[Class; 8]> = memories.iter().enumerate().map(class).collect();
-        let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
-        move |recompute, schedule| {
-            let policy = recompute.of_first_layers();
-            let of_class = |class: &Class, in_flight: f64| {
-                class.count * (class.states + in_flight * class.saved[policy])
-            };
-            let mut least: SmallVec<[f64; 8]> = smallvec![f64::INFINITY; classes.len()];
-            let mut weights = 0.0;
-            for rank in 0..p {
-                let in_flight = f64::from(schedule.least_in_flight(rank, p, m));
-                let all: f64 = classes.iter().map(|class| of_class(class, in_flight)).sum();
-                let weight = 1.0 / all.max(1.0);
-                weights += weight;
-                for (least, class) in least.iter_mut().zip(&classes) {
-                    *least = least.min(weight * of_class(class, in_flight));
-                }
-            }
-            let most = least.iter().sum::<f64>() / weights;
-            with_slack(Bytes::from_f64(most * (1.0 - 1e-9)))
+        LeastMemory(memories.iter().enumerate().map(class).collect())
+    }
+
+    /// Schedules of which a family's are some.
+    fn schedule_kinds(&self, family: &Family) -> SmallVec<[ScheduleKind; 16]> {
+        match self.request.fixed.schedule.listed() {
+            // A single rank has no order to choose.
+            [] if family.pipeline_parallel == 1 => smallvec![ScheduleKind::OneFOneB],
+            [] => abilities(self.problem).schedules.iter().copied().collect(),
+            named => named.iter().copied().collect(),
         }
     }
 

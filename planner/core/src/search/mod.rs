@@ -61,7 +61,7 @@ pub use outcome::{CandidateCounts, Outcome, WithLessHeadroom};
 pub use request::{Go, Observe, Progress, Request, StopReason};
 pub use requirement::{Requirement, failed_requirements};
 use space::{Rejection, Space};
-pub use unlike::{BestNodes, OnNodes, best_nodes, search_nodes};
+pub use unlike::{BestNodes, OnNodes, best_nodes, search_nodes, search_nodes_below};
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {

@@ -1,16 +1,17 @@
 //! Expansion of the search's nodes: families into subfamilies, subfamilies into layouts; layouts are simulated.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
-use cost_models::block::{BlockMemory, BlockPasses, PassTime};
-use ir::graph::{BlockRecompute, CudaGraphs, Recompute};
+use cost_models::block::{BlockMemory, BlockPasses, ExpertExchanges, PassTime};
+use ir::graph::{BlockRecompute, CudaGraphs, Recompute, Sharding};
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
 use simulator::ActivationBytes;
 
 use super::evaluated_plan::{EvaluatedPlan, of_groups};
-use super::family::{Family, SubfamilyCounts, ZeroSharding};
+use super::family::{Family, LayoutCounts, ZeroSharding};
 use super::feasible::switches;
 use super::least_work::{any_partition, least_work, replicas_by_group};
 use super::outcome::{Candidate, CandidateCounts};
@@ -55,7 +56,9 @@ pub(super) struct Searcher<'a> {
     shapes_of_groups: Memo<(usize, ShapeKey), Arc<Shape>>,
     /// Lower bounds of shapes, for any degree of expert parallelism.
     pub(super) least: Memo<ShapeKey, Arc<Shape>>,
-    pub(super) subfamilies: SubfamilyCounts,
+    /// Exchanges between the experts of each class of blocks, of any number of sequences.
+    pub(super) expert_exchanges: Memo<Sharding, Arc<[ExpertExchanges]>>,
+    pub(super) layout_counts: LayoutCounts,
     /// The CUDA graphs that save most host time, of those that families have.
     pub(super) graphs: CudaGraphs,
     /// The problems of the replicas in each group, where GPUs are of several kinds.
@@ -69,8 +72,8 @@ impl<'a> Searcher<'a> {
         request: &'a Request,
         families: &[Family],
     ) -> Self {
-        let (orders, blocks, memories, shapes, shapes_of_groups, least, subfamilies) =
-            Default::default();
+        let (orders, blocks, memories, shapes, shapes_of_groups, least) = Default::default();
+        let (expert_exchanges, layout_counts) = Default::default();
         let graphs = families.iter().map(|family| family.shape.switches.cuda_graphs);
         let graphs = graphs.max().unwrap_or_default();
         let of_groups = problem.of_groups();
@@ -84,7 +87,8 @@ impl<'a> Searcher<'a> {
             shapes,
             shapes_of_groups,
             least,
-            subfamilies,
+            expert_exchanges,
+            layout_counts,
             graphs,
             of_groups,
         }
@@ -164,38 +168,46 @@ impl<'a> Searcher<'a> {
     }
 
     fn expand_family(&self, family: &Family, limit: Nanos) -> Expansion<'static> {
-        let shape = self.shape(family.shape);
+        // Most families do not fit, and need no costs.
+        let shape = LazyCell::new(|| self.shape(family.shape));
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
         let capacity = self.problem.largest_memory_budget();
         let least_memory = self.least_memory(family, &shardings);
         // Neither bound depends on the number of stages per rank.
+        let mut may_fit = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
+            self.request.exhaustive || least_memory.with(family, recompute, schedule) <= capacity
+        });
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
             let policy = self.least_recompute(recompute);
-            let bound = if family.by_group {
-                replicas_by_group((self.problem, self.chain), &shape, policy, overlaps, family)
-            } else {
-                let of = (self.problem, self.chain);
-                let all = least_work(of, &shape, policy, overlaps, family);
-                any_partition(schedule, all, family)
-            };
-            let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
-            (bound, may_fit)
+            if family.by_group {
+                return replicas_by_group(
+                    (self.problem, self.chain),
+                    &shape,
+                    policy,
+                    overlaps,
+                    family,
+                );
+            }
+            let of = (self.problem, self.chain);
+            any_partition(schedule, least_work(of, &shape, policy, overlaps, family), family)
         });
         for subfamily in self.subfamilies(family) {
-            let (bound, may_fit) = bounds((subfamily.recompute, subfamily.schedule));
             let Subfamily { schedule, virtual_stages, recompute } = subfamily;
-            let schedule = (schedule, virtual_stages);
-            let combined = family.combined(self.problem, &shardings, schedule, recompute);
+            let stages = (schedule, virtual_stages);
+            let combined = family.combined(self.problem, &shardings, stages, recompute);
             let size = combined.count() as u64;
             if size == 0 {
                 continue;
             }
-            if !may_fit {
+            if !may_fit((recompute, schedule)) {
                 expansion.counts.pruned_by_memory += size;
-                expansion.misfit = expansion.misfit.or((bound <= limit).then_some(*family));
-            } else if bound > limit {
+                expansion.misfit = Some(*family);
+                continue;
+            }
+            let bound = bounds((recompute, schedule));
+            if bound > limit {
                 expansion.counts.pruned_by_time += size;
             } else {
                 let order = family.order();
@@ -323,7 +335,7 @@ impl<'a> Searcher<'a> {
             let shardings = [ZeroSharding::of(layout)];
             let least_memory = self.least_memory(family, &shardings);
             if !self.request.exhaustive
-                && least_memory(subfamily.recompute, subfamily.schedule) > capacity
+                && least_memory.with(family, subfamily.recompute, subfamily.schedule) > capacity
             {
                 expansion.counts.add_misfit(false);
                 continue;

@@ -7,7 +7,7 @@ use ir::graph::{ContextParallelKind, Sharding};
 use ir::layout::{LayoutError, LayoutSpec, Offload, PartialLayout, largest_divisor};
 use serde::Serialize;
 
-use super::family::{Family, SubfamilyCounts, divisors};
+use super::family::{Family, LayoutCounts, divisors};
 use super::feasible::{abilities, check_framework, check_named, context_kinds, switches};
 use crate::problem::{BatchSplit, Problem};
 use crate::step::ShapeKey;
@@ -346,7 +346,7 @@ impl Space {
 
     /// True if the space has any layout.
     pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
-        let known = SubfamilyCounts::default();
+        let known = LayoutCounts::default();
         self.families.iter().any(|family| {
             let shardings = family.shardings(problem, fixed);
             family.num_layouts(problem, fixed, &shardings, &known) > 0

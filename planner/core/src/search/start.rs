@@ -4,17 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ir::graph::{CudaGraphs, Recompute, Switches};
+use cost_models::block::{ExpertExchanges, least_exposed};
+use ir::graph::{Block, ClassId, CudaGraphs, Recompute, Switches};
 use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use rayon::prelude::*;
 
 use super::family::{Family, ZeroSharding};
-use super::least_work::{least_work, replicas_by_group};
+use super::least_work::{LeastWork, added_by_experts, least_work, replicas_by_group};
 use super::node::{Expansion, Searcher};
 use super::outcome::CandidateCounts;
 use super::queue::{Branch, Node, Queue};
 use super::request::{Go, Observe, Progress, StopReason};
+use crate::problem::Problem;
 use crate::step::{Shape, ShapeKey};
 
 /// Number of shape families between two checks for an interrupt.
@@ -23,11 +25,13 @@ const AT_ONCE: usize = 256;
 /// A shape family at the start, with numbers of layouts.
 struct Start<'f> {
     families: &'f [Family],
-    /// Layouts of families that may fit in memory.
-    may_fit: u64,
-    /// Layouts of the others.
-    too_large: u64,
+    /// Families that may fit in memory.
+    may_fit: Vec<&'f Family>,
+    /// Layouts of these.
+    size: u64,
     misfits: Vec<Family>,
+    /// Layouts of these.
+    too_large: u64,
 }
 
 impl Searcher<'_> {
@@ -51,10 +55,13 @@ impl Searcher<'_> {
             let shardings = first.shardings(self.problem, &self.request.fixed);
             let may_fit = self.request.exhaustive
                 || self.least_states(first, &parameters) <= self.problem.largest_memory_budget();
-            let mut start = Start { families, may_fit: 0, too_large: 0, misfits: Vec::new() };
-            for (family, size, may_fit_alone) in self.sized(families, &shardings) {
-                if may_fit && may_fit_alone {
-                    start.may_fit += size;
+            let (may_fit_any, misfits) = Default::default();
+            let mut start =
+                Start { families, may_fit: may_fit_any, size: 0, misfits, too_large: 0 };
+            for (family, size, has_room) in self.sized(families, &shardings) {
+                if may_fit && has_room {
+                    start.may_fit.push(family);
+                    start.size += size;
                 } else {
                     start.too_large += size;
                     start.misfits.push(*family);
@@ -63,7 +70,7 @@ impl Searcher<'_> {
             start
         });
         let started: Vec<Start<'f>> = started.collect();
-        counts.candidates = started.iter().map(|start| start.may_fit + start.too_large).sum();
+        counts.candidates = started.iter().map(|start| start.size + start.too_large).sum();
         counts.pruned_by_memory += started.iter().map(|start| start.too_large).sum::<u64>();
         misfits.extend(started.iter().flat_map(|start| &start.misfits));
         let mut nodes = Vec::new();
@@ -73,13 +80,13 @@ impl Searcher<'_> {
             if let Go::Stop(reason) = observe(progress) {
                 return Err(reason);
             }
-            let started = started.par_iter().filter(|start| start.may_fit > 0);
+            let started = started.par_iter().filter(|start| start.size > 0);
             nodes.par_extend(started.map(|start| {
                 let families = start.families;
                 let mut bounds = self.bounds();
                 Node {
-                    bound: families.iter().map(&mut bounds).min().unwrap_or_default(),
-                    size: start.may_fit,
+                    bound: start.may_fit.iter().map(|it| bounds(it)).min().unwrap_or_default(),
+                    size: start.size,
                     order: families[0].order(),
                     branch: Branch::ShapeFamily(families),
                 }
@@ -97,8 +104,8 @@ impl Searcher<'_> {
         let shardings = families[0].shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
         let mut bounds = self.bounds();
-        for (family, size, may_fit_alone) in self.sized(families, &shardings) {
-            if size == 0 || !may_fit_alone {
+        for (family, size, has_room) in self.sized(families, &shardings) {
+            if size == 0 || !has_room {
                 continue;
             }
             let bound = bounds(family);
@@ -114,26 +121,31 @@ impl Searcher<'_> {
         expansion
     }
 
-    /// Each family of a shape family with its number of layouts, and true if memory may hold any one of its blocks.
+    /// Each family of a shape family with its number of layouts, and true if memory may hold
+    /// its blocks.
     fn sized<'f>(
         &self,
         families: &'f [Family],
         shardings: &[ZeroSharding],
     ) -> Vec<(&'f Family, u64, bool)> {
         let fixed = &self.request.fixed;
-        let sized = |(family, may_fit_alone): (&'f Family, bool)| {
-            let size = family.num_layouts(self.problem, fixed, shardings, &self.subfamilies);
-            (family, size, may_fit_alone)
+        let sized = |(family, has_room): (&'f Family, bool)| {
+            let size = family.num_layouts(self.problem, fixed, shardings, &self.layout_counts);
+            (family, size, has_room)
         };
         families.iter().zip(self.have_room(families, shardings)).map(sized).collect()
     }
 
-    /// Lower bounds of the families of one shape family: those that differ in switches alone have the same.
+    /// Lower bounds of the families of one shape family: those that differ in switches alone have the same, but for
+    /// what is exposed of exchanges between experts.
     fn bounds(&self) -> impl FnMut(&Family) -> Nanos {
-        let mut known: BTreeMap<ShapeKey, Nanos> = BTreeMap::new();
+        // All of them have the same dispatcher.
+        let mut known: BTreeMap<ShapeKey, FamilyBound> = BTreeMap::new();
         move |family| {
             let key = self.lower_bound_key(family.shape, self.graphs);
-            *known.entry(key).or_insert_with(|| self.family_bound(family, self.graphs))
+            let bound =
+                known.entry(key).or_insert_with(|| self.parts_of_bound(family, self.graphs));
+            bound.of(family)
         }
     }
 
@@ -157,14 +169,65 @@ impl Searcher<'_> {
     }
 
     /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks, for
-    /// any expert-parallel degree, and with CUDA graphs that are no slower than the family's.
+    /// any expert-parallel degree, and with CUDA graphs that are no slower than the family's; and the exchanges between
+    /// experts of its own degree.
     pub(super) fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
+        self.parts_of_bound(family, graphs).of(family)
+    }
+
+    fn parts_of_bound(&self, family: &Family, graphs: CudaGraphs) -> FamilyBound {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
         let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
+        let of = (self.problem, self.chain);
         if family.by_group {
-            return replicas_by_group((self.problem, self.chain), &shape, policy, overlaps, family);
+            return FamilyBound::ByGroup(replicas_by_group(of, &shape, policy, overlaps, family));
         }
-        least_work((self.problem, self.chain), &shape, policy, overlaps, family).busiest(family)
+        let work = least_work(of, &shape, policy, overlaps, family);
+        let is_known = self.problem.groups.is_none() && family.shape.documents.is_none();
+        let experts = (is_known && !overlaps && family.shape.sharding.expert_parallel > 1)
+            .then(|| added_by_experts(self.chain, &shape, self.expert_times(family.shape)));
+        FamilyBound::Alike { work, experts: experts.unwrap_or_default() }
+    }
+
+    /// Lower bounds of the times of exchanges between the experts of a class of blocks, in forward and in backward.
+    fn expert_times(&self, key: ShapeKey) -> impl Fn(usize) -> [Nanos; 2] {
+        let Problem { graph, hardware, .. } = self.problem;
+        let setting = move |class: usize| key.setting(self.problem, class);
+        let all = self.expert_exchanges.get(key.sharding, || {
+            let of_class =
+                |(class, block): (ClassId, &Block)| ExpertExchanges::new(block, &setting(class.0));
+            graph.classes().map(of_class).collect()
+        });
+        move |class| {
+            let block = graph.class(ClassId(class));
+            all[class].least_times(block, &setting(class), &key.groups(), hardware)
+        }
+    }
+}
+
+/// Lower bound of a family, but for what differs between its switches.
+#[derive(Clone, Copy)]
+enum FamilyBound {
+    /// The bound of replicas in groups of unlike GPUs.
+    ByGroup(Nanos),
+    Alike {
+        /// Work of a micro-batch without exchanges between experts.
+        work: LeastWork,
+        /// What these add to the time of all blocks where nothing hides them.
+        experts: Nanos,
+    },
+}
+
+impl FamilyBound {
+    fn of(self, family: &Family) -> Nanos {
+        match self {
+            Self::ByGroup(bound) => bound,
+            Self::Alike { work, experts: Nanos::ZERO } => work.busiest(family),
+            Self::Alike { work, experts } => {
+                let exposed = experts.as_f64() * least_exposed(family.shape.switches);
+                work.with(Nanos::new(exposed as u64), family).busiest(family)
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use ir::units::{Nanos, Seconds};
 
 use super::outcome::Outcome;
 use super::request::{Observe, Request, StopReason};
-use super::{search, search_below};
+use super::search_below;
 use crate::problem::Problem;
 
 /// The most choices of nodes that are all looked at. Of more, groups have all their nodes, none, or a power of two.
@@ -48,12 +48,22 @@ pub struct OnNodes {
 
 /// The best plan of a problem on any of its nodes.
 pub fn search_nodes(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> OnNodes {
+    search_nodes_below(problem, request, Nanos::new(u64::MAX), observe)
+}
+
+/// The best plan of a problem on any of its nodes; where GPUs are alike, only if it takes no longer than `most`.
+pub fn search_nodes_below(
+    problem: &Problem,
+    request: &Request,
+    most: Nanos,
+    observe: &mut Observe<'_>,
+) -> OnNodes {
     if let Some(best) = best_nodes(problem, request, observe)
         && let Some(outcome) = best.found
     {
         return OnNodes { problem: best.problem, nodes: Some(best.cluster.name), outcome };
     }
-    let outcome = search(problem, &of_one(request), observe);
+    let outcome = search_below(problem, &of_one(request), most, observe);
     OnNodes { problem: problem.clone(), nodes: None, outcome }
 }
 

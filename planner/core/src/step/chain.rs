@@ -90,7 +90,7 @@ impl ChainIndex {
     }
 
     /// True if blocks of a class have experts.
-    pub(super) fn has_experts(&self, class: usize) -> bool {
+    pub fn has_experts(&self, class: usize) -> bool {
         self.has_experts[class]
     }
 

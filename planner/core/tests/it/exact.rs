@@ -67,6 +67,19 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(drawn(60))]
+
+    /// MaxText's schedules hold all micro-batches at once, but a single rank follows none of them.
+    #[test]
+    fn so_it_does_where_no_pipeline_has_1f1b(setup in setups(), request in requests()) {
+        let framework = cost_models::frameworks::preset("maxtext").unwrap();
+        let setup = Setup { framework, ..setup };
+        let pruned = run(&setup, &request);
+        prop_assert_eq!(pruned.plans, run(&setup, &Request { exhaustive: true, ..request }).plans);
+    }
+}
+
 /// torchtitan runs no recompute with a backward in two parts: such layouts are no candidates, whether they are counted
 /// or listed.
 #[test]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use cost_models::block::{ExpertExchanges, least_exposed};
 use ir::graph::{Block, ClassId, CudaGraphs, Recompute, Switches};
-use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use rayon::prelude::*;
 
@@ -53,13 +52,12 @@ impl Searcher<'_> {
         let started = shape_families.map(|families: &'f [Family]| {
             let first = &families[0];
             let shardings = first.shardings(self.problem, &self.request.fixed);
-            let may_fit = self.request.exhaustive
+            let states_fit = self.request.exhaustive
                 || self.least_states(first, &parameters) <= self.problem.largest_memory_budget();
-            let (may_fit_any, misfits) = Default::default();
             let mut start =
-                Start { families, may_fit: may_fit_any, size: 0, misfits, too_large: 0 };
+                Start { families, may_fit: Vec::new(), size: 0, misfits: Vec::new(), too_large: 0 };
             for (family, size, has_room) in self.sized(families, &shardings) {
-                if may_fit && has_room {
+                if states_fit && has_room {
                     start.may_fit.push(family);
                     start.size += size;
                 } else {
@@ -121,8 +119,7 @@ impl Searcher<'_> {
         expansion
     }
 
-    /// Each family of a shape family with its number of layouts, and true if memory may hold
-    /// its blocks.
+    /// Each family of a shape family with its number of layouts, and true if memory may hold its blocks.
     fn sized<'f>(
         &self,
         families: &'f [Family],
@@ -178,7 +175,8 @@ impl Searcher<'_> {
     fn parts_of_bound(&self, family: &Family, graphs: CudaGraphs) -> FamilyBound {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
-        let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
+        let named = self.request.fixed.schedule.listed();
+        let overlaps = named.iter().any(|it| it.overlaps_passes());
         let of = (self.problem, self.chain);
         if family.by_group {
             return FamilyBound::ByGroup(replicas_by_group(of, &shape, policy, overlaps, family));

@@ -7,7 +7,7 @@ use cost_models::frameworks;
 use ir::cluster::Cluster;
 use ir::framework::Framework;
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
-use ir::layout::{PartialLayout, ZeroStage};
+use ir::layout::{Choice, PartialLayout, ZeroStage};
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -16,6 +16,7 @@ use ir::units::{Bytes, BytesPerSecond};
 use planner_core::problem::Problem;
 use planner_core::search::Request;
 use planner_core::step::CONTEXT;
+use proptest::collection::btree_set;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -224,10 +225,11 @@ pub(crate) fn requests() -> impl Strategy<Value = Request> {
     })
 }
 
-/// Requests that name a schedule, mostly of those that a search does not try by itself.
+/// Requests that name a schedule or two, mostly of those that a search does not try by itself.
 pub(crate) fn named_schedules() -> impl Strategy<Value = Request> {
-    (requests(), select(ScheduleKind::ALL.to_vec())).prop_map(|(request, schedule)| {
-        let fixed = PartialLayout { schedule: schedule.into(), ..request.fixed };
+    let named = btree_set(select(ScheduleKind::ALL.to_vec()), 1..3);
+    (requests(), named).prop_map(|(request, named)| {
+        let fixed = PartialLayout { schedule: Choice::of(named), ..request.fixed };
         Request { fixed, ..request }
     })
 }

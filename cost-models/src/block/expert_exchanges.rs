@@ -7,7 +7,7 @@ use super::cost::BlockCost;
 use super::groups::Groups;
 use crate::hardware::Hardware;
 
-/// Number of sequences by which tokens are counted: so many that what is rounded up for each expert does not count.
+/// Number of sequences whose exchanges are kept: large, so that tokens rounded up for each expert are a negligible share.
 const SEQUENCES: u64 = 1 << 16;
 
 /// Keeps lower bounds below the exact times, despite what is rounded.

@@ -19,13 +19,19 @@ const OVERLAP_PIECES: f64 = 4.0;
 /// quarter of what is predicted to be exchanged.
 const HIDDEN_BY_LAUNCHES: f64 = 0.4;
 
-/// The least share of expert exchanges that no other micro-batch hides, whatever the kernels.
-pub fn least_exposed(switches: Switches) -> f64 {
+/// The largest share of expert exchanges that another micro-batch hides, whatever the kernels.
+const fn most_hidden(switches: Switches) -> f64 {
     match (switches.expert_overlap, switches.cuda_graphs) {
-        (ExpertOverlap::None, _) => 1.0,
-        (ExpertOverlap::MicroBatch, CudaGraphs::Iteration) => 0.0,
-        (ExpertOverlap::MicroBatch, _) => 1.0 - HIDDEN_BY_LAUNCHES,
+        (ExpertOverlap::None, _) => 0.0,
+        // Without host launches, in a graph of the whole iteration, the overlap is complete.
+        (ExpertOverlap::MicroBatch, CudaGraphs::Iteration) => 1.0,
+        (ExpertOverlap::MicroBatch, _) => HIDDEN_BY_LAUNCHES,
     }
+}
+
+/// The least share of expert exchanges that is exposed, whatever the kernels.
+pub const fn least_exposed(switches: Switches) -> f64 {
+    1.0 - most_hidden(switches)
 }
 
 impl BlockCost<'_> {
@@ -87,8 +93,6 @@ impl BlockCost<'_> {
         let exchanges = self.work.exchanges.iter().filter(|it| it.axis == Axis::Expert);
         let exchanges: Seconds = exchanges.map(|exchange| self.exchange(exchange)).sum();
         let hidden = if exchanges > kernels { kernels / exchanges } else { 1.0 };
-        // Without host launches, in a graph of the whole iteration, the overlap is complete.
-        let is_launched = self.switches.cuda_graphs != CudaGraphs::Iteration;
-        if is_launched { hidden.min(HIDDEN_BY_LAUNCHES) } else { hidden }
+        hidden.min(most_hidden(self.switches))
     }
 }

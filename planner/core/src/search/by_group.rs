@@ -145,11 +145,9 @@ impl Searcher<'_> {
             return None;
         }
         let Subfamily { recompute, schedule, .. } = subject.subfamily;
-        let least_memory = self.least_memory(subject.family, &[sharding]).with(
-            subject.family,
-            recompute,
-            schedule,
-        );
+        let family = subject.family;
+        let least_memory = self.least_memory(family, &[sharding]);
+        let least_memory = least_memory.with(family, recompute, schedule);
         if !self.request.exhaustive && least_memory > self.problem.largest_memory_budget() {
             return None;
         }

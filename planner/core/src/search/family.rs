@@ -4,7 +4,7 @@ use ir::framework::{Abilities, Features};
 use ir::graph::{Recompute, Switches};
 use ir::layout::{Layout, LayoutError, LayoutSpec, Mesh, Offload, PartialLayout, ZeroStage};
 use ir::schedule::{ScheduleKind, StagePlacement};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::feasible::abilities;
 use crate::problem::{GivenStages, Problem, StageRule};
@@ -26,9 +26,10 @@ pub struct Family {
     pub by_group: bool,
 }
 
-/// Number of a family's layouts by all that it depends on: features, switches, pipeline ranks and micro-batches, and
-/// features of each sharding of model states.
-pub(super) type LayoutCounts = Memo<(Features, Switches, [u32; 3], SmallVec<[Features; 8]>), u64>;
+/// Number of a family's layouts by all that it depends on: features, switches, pipeline ranks, micro-batches, whether
+/// replicas lie in groups, and features of each sharding of model states.
+pub(super) type LayoutCounts =
+    Memo<(Features, Switches, (u32, u32, bool), SmallVec<[Features; 8]>), u64>;
 
 /// Sharding of a family's model states over replicas, and their offload to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,25 +110,32 @@ impl Family {
         key(self) == key(other)
     }
 
-    /// Schedules that the family can run, each with its stages per rank: the named one, or all that the framework has
-    /// and that are [searched](ScheduleKind::is_searched).
+    /// Schedules to try: the named ones, or all that the framework has and that are
+    /// [searched](ScheduleKind::is_searched).
+    pub(super) fn schedule_kinds(
+        &self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+    ) -> SmallVec<[ScheduleKind; 16]> {
+        match fixed.schedule.listed() {
+            // A single rank has no order to choose.
+            [] if self.pipeline_parallel == 1 => smallvec![ScheduleKind::OneFOneB],
+            [] => {
+                let all = abilities(problem).schedules.iter().copied();
+                all.filter(|it| it.is_searched()).collect()
+            }
+            named => named.iter().copied().collect(),
+        }
+    }
+
+    /// Schedules of [`Self::schedule_kinds`] that the family can run, each with its stages per rank.
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
-        let named = fixed.schedule.listed();
         let able = abilities(problem);
-        let searched: SmallVec<[ScheduleKind; 16]> =
-            able.schedules.iter().copied().filter(|it| it.is_searched()).collect();
-        // A single rank has no order to choose.
-        let plain = [ScheduleKind::OneFOneB];
-        let kinds = match named {
-            [] if p == 1 => &plain[..],
-            [] => &searched[..],
-            _ => named,
-        };
         let refused = self.refused(problem);
         let mut schedules = Vec::new();
-        for schedule in kinds.iter().copied() {
+        for schedule in self.schedule_kinds(problem, fixed) {
             let is_round = schedule.placement() == StagePlacement::Loop;
             if problem.groups.is_some() && !self.by_group && !is_round {
                 continue;
@@ -313,7 +321,7 @@ impl Family {
     ) -> u64 {
         let Self { shape, pipeline_parallel, num_micro_batches, by_group, .. } = *self;
         let states = shardings.iter().map(|it| self.features_of(*it)).collect();
-        let schedule = [pipeline_parallel, num_micro_batches, u32::from(by_group)];
+        let schedule = (pipeline_parallel, num_micro_batches, by_group);
         known.get((self.features(problem), shape.switches, schedule, states), || {
             let schedules = self.schedules(problem, fixed);
             let with = |recompute| {

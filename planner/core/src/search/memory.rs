@@ -14,7 +14,6 @@ use ir::units::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::family::{Family, ZeroSharding};
-use super::feasible::abilities;
 use super::node::Searcher;
 use crate::step::{ShapeKey, with_slack};
 
@@ -117,7 +116,7 @@ impl Searcher<'_> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
-        let schedules = self.schedule_kinds(&families[0]);
+        let schedules = families[0].schedule_kinds(self.problem, &self.request.fixed);
         let capacity = self.problem.largest_memory_budget();
         let alike = families.chunk_by(|a, b| a.shape.switches == b.shape.switches);
         let of_alike = |families: &[Family]| -> SmallVec<[bool; 32]> {
@@ -192,16 +191,6 @@ impl Searcher<'_> {
             }),
         };
         LeastMemory(memories.iter().enumerate().map(class).collect())
-    }
-
-    /// Schedules of which a family's are some.
-    fn schedule_kinds(&self, family: &Family) -> SmallVec<[ScheduleKind; 16]> {
-        match self.request.fixed.schedule.listed() {
-            // A single rank has no order to choose.
-            [] if family.pipeline_parallel == 1 => smallvec![ScheduleKind::OneFOneB],
-            [] => abilities(self.problem).schedules.iter().copied().collect(),
-            named => named.iter().copied().collect(),
-        }
     }
 
     /// Model states of some parameters with the sharding that needs least memory.

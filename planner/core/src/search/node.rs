@@ -181,16 +181,10 @@ impl<'a> Searcher<'a> {
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
             let policy = self.least_recompute(recompute);
-            if family.by_group {
-                return replicas_by_group(
-                    (self.problem, self.chain),
-                    &shape,
-                    policy,
-                    overlaps,
-                    family,
-                );
-            }
             let of = (self.problem, self.chain);
+            if family.by_group {
+                return replicas_by_group(of, &shape, policy, overlaps, family);
+            }
             any_partition(schedule, least_work(of, &shape, policy, overlaps, family), family)
         });
         for subfamily in self.subfamilies(family) {

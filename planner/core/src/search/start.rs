@@ -26,10 +26,11 @@ struct Start<'f> {
     families: &'f [Family],
     /// Families that may fit in memory.
     may_fit: Vec<&'f Family>,
-    /// Layouts of these.
+    /// Number of layouts of the families that may fit.
     size: u64,
+    /// Families that do not fit.
     misfits: Vec<Family>,
-    /// Layouts of these.
+    /// Number of layouts of the families that do not fit.
     too_large: u64,
 }
 

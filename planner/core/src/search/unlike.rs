@@ -51,7 +51,7 @@ pub fn search_nodes(problem: &Problem, request: &Request, observe: &mut Observe<
     search_nodes_below(problem, request, Nanos::new(u64::MAX), observe)
 }
 
-/// The best plan of a problem on any of its nodes; where GPUs are alike, only if it takes no longer than `most`.
+/// The best plan of a problem on any of its nodes; where GPUs are alike, one that takes longer than `most` may be missed.
 pub fn search_nodes_below(
     problem: &Problem,
     request: &Request,

@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 13_300),
     ("planner/core", 16_700),
     ("planner/evidence", 5_200),
-    ("planner/tools", 21_500),
+    ("planner/tools", 21_700),
     ("simulator", 3_300),
     ("traces", 7_700),
 ];

@@ -9,7 +9,6 @@ mod measured;
 mod precision;
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -152,7 +151,8 @@ pub struct NetworkLevel {
     /// Bandwidth of one GPU into this level, one direction, with all GPUs active.
     #[serde(rename = "bandwidth_bytes_per_second")]
     pub bandwidth: BytesPerSecond,
-    /// Number of network interfaces that the GPUs of a node share; absent: one for each GPU.
+    /// Number of network interfaces that the GPUs of a node share; absent: one for each GPU. Read by topologies alone:
+    /// `bandwidth` is already that of one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interfaces_per_node: Option<u32>,
     /// Wiring of the ranks; absent: through switches.
@@ -265,17 +265,6 @@ impl Architecture {
     }
 }
 
-impl FromStr for Precision {
-    type Err = ClusterError;
-
-    fn from_str(text: &str) -> Result<Self, ClusterError> {
-        Self::ALL
-            .into_iter()
-            .find(|precision| precision.name() == text)
-            .ok_or_else(|| ClusterError::UnknownPrecision { name: text.to_owned() })
-    }
-}
-
 impl Cluster {
     /// Reads and checks a cluster's JSON.
     ///
@@ -317,6 +306,7 @@ impl Cluster {
         let field = "host_link_bandwidth_bytes_per_second";
         Bounds::BYTES_PER_SECOND.check(field, self.host_link_bandwidth.get())?;
         if let Some(host) = &self.host {
+            Bounds::BYTES.check("host.memory_bytes", host.memory.as_f64())?;
             let field = "host.memory_bandwidth_bytes_per_second";
             Bounds::BYTES_PER_SECOND.check(field, host.memory_bandwidth.get())?;
         }
@@ -385,6 +375,10 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         Bounds::LATENCY.check(&format!("levels[{index}].latency_seconds"), level.latency.get())?;
         if let Some(start) = level.start {
             Bounds::SECONDS.check(&format!("levels[{index}].start_seconds"), start.get())?;
+        }
+        if let Some(interfaces) = level.interfaces_per_node {
+            let field = format!("levels[{index}].interfaces_per_node");
+            Bounds::COUNT.check(&field, interfaces.into())?;
         }
         for (collective, measured) in &level.measured {
             measured.check(&format!("levels[{index}].measured.{}", collective.name()))?;

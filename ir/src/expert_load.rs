@@ -68,6 +68,18 @@ pub enum ExpertLoadError {
         /// Counts in the first row.
         first: usize,
     },
+    /// A layer in which tokens go to fewer experts than each of them has to.
+    #[error(
+        "row {line}: {used} experts have tokens, but each token goes to {top_k} different ones"
+    )]
+    Few {
+        /// The row, from 1.
+        line: usize,
+        /// Experts with tokens.
+        used: usize,
+        /// Experts of a token.
+        top_k: u64,
+    },
     /// A layer to whose experts no token goes.
     #[error("line {line}: no token goes to any expert")]
     Nothing {
@@ -85,12 +97,12 @@ impl ExpertLoad {
         matches!(self, Self::Balanced) || *self == Self::LogNormal(0.0)
     }
 
-    /// Checks what a file may have that the readers below never make.
+    /// Checks what the readers below do not: ranges, and that `top_k` experts of each token have some.
     ///
     /// # Errors
     ///
     /// [`ExpertLoadError`], with the row of counts as its line.
-    pub fn check(&self) -> Result<(), ExpertLoadError> {
+    pub fn check(&self, top_k: u64) -> Result<(), ExpertLoadError> {
         match self {
             Self::Balanced => Ok(()),
             Self::LogNormal(sigma) if (0.0..=LARGEST_SIGMA).contains(sigma) => Ok(()),
@@ -101,8 +113,9 @@ impl ExpertLoad {
                     if row.len() != first {
                         return Err(ExpertLoadError::Rows { line, found: row.len(), first });
                     }
-                    if row.iter().all(|count| *count == 0) {
-                        return Err(ExpertLoadError::Nothing { line });
+                    let used = row.iter().filter(|count| **count > 0).count();
+                    if (used as u64) < top_k.max(1) {
+                        return Err(ExpertLoadError::Few { line, used, top_k });
                     }
                 }
                 Ok(())

@@ -88,7 +88,7 @@ pub struct PlannedModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStage {
-    /// Which, in the order of the model.
+    /// Index of the stage, in the order of the model.
     pub stage: u32,
     /// The pipeline rank that has it, as the layout's schedule places it; where it is on two ranks
     /// (`dualpipe`), the one that runs it for even micro-batches.
@@ -113,7 +113,7 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedRank {
-    /// Which.
+    /// Index of the pipeline rank.
     pub pipeline_rank: u32,
     /// The replica that it is of, where replicas lie in groups; else it is of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]

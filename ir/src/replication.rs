@@ -48,10 +48,6 @@ const USUAL_STALENESS: u32 = 4;
 const LARGEST_STALENESS: u32 = 1 << 20;
 
 impl DataParallelMethod {
-    /// The names, `asynchronous` without its staleness.
-    pub const NAMES: [&'static str; 4] =
-        ["all-reduce", "parameter-server", "ring-averaging", "asynchronous"];
-
     /// True if all replicas have the same weights at the start of each step.
     pub const fn is_synchronous(self) -> bool {
         matches!(self, Self::AllReduce | Self::ParameterServer)

@@ -296,27 +296,19 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Prints `value` with the decimal prefix that leaves one to three digits before the point.
+/// Prints three digits of `value`, with the decimal prefix that leaves one to three of them before the point.
 fn write_decimal(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
     const PREFIXES: [(f64, &str); 6] =
         [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (scale, prefix) =
-        PREFIXES.into_iter().find(|(scale, _)| value.abs() >= *scale).unwrap_or((1.0, ""));
-    f.pad(&format!("{:.4} {prefix}{unit}", Significant(value / scale)))
-}
-
-/// Three significant digits of a number between 1 and 1000.
-struct Significant(f64);
-
-impl fmt::Display for Significant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let decimals = match self.0.abs() {
-            v if v >= 100.0 => 0,
-            v if v >= 10.0 => 1,
-            _ => 2,
-        };
-        write!(f, "{:.decimals$}", self.0)
-    }
+        PREFIXES.into_iter().find(|(scale, _)| value.abs() >= 0.9995 * scale).unwrap_or((1.0, ""));
+    let scaled = value / scale;
+    let decimals = match scaled.abs() {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    f.pad(&format!("{scaled:.decimals$} {prefix}{unit}"))
 }
 
 impl fmt::Display for Flops {

@@ -1,6 +1,6 @@
 //! Durations of actions.
 
-use ir::schedule::{Action, ActionKind};
+use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
 /// Durations of a stage's passes for one micro-batch. The unit is the caller's, the same everywhere; times are in it
@@ -51,14 +51,5 @@ impl Durations {
     /// Durations of the same passes on all of `num_stages` stages.
     pub fn equal(passes: PassTimes, num_stages: u32, send: Nanos) -> Self {
         Self { stages: vec![passes; num_stages as usize], send }
-    }
-
-    /// The time of an action on the compute stream.
-    ///
-    /// # Panics
-    ///
-    /// If the action's stage has no durations.
-    pub fn of(&self, action: Action) -> Nanos {
-        self.stages[action.stage as usize].of(action.kind)
     }
 }

@@ -18,12 +18,12 @@ pub enum SimulationError {
         found: usize,
     },
     /// A rank waits forever for a collective that another rank never joins.
-    #[error("rank {rank} waits forever{}, from {time} on", match step { Some(step) => format!(" at `{step}`"), None => String::new() })]
+    #[error("rank {rank} waits forever at `{step}`, from {time} on")]
     Stuck {
         /// The rank.
         rank: usize,
         /// The step at which it waits.
-        step: Option<ScheduleStep>,
+        step: ScheduleStep,
         /// Time from which it waits.
         time: Nanos,
     },

@@ -14,8 +14,8 @@ use crate::work::{Run, StepWork};
 /// Random slowdown of passes and GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter {
-    /// Standard deviation of the time of a pass on a GPU, as a share of it; normally distributed, independent for each
-    /// pass.
+    /// Standard deviation of the time of a pass or an update on a GPU, as a share of it; normally distributed,
+    /// independent for each.
     pub deviation: f64,
     /// Share of GPUs that are slow throughout a step.
     pub straggler_share: f64,

@@ -3,7 +3,7 @@
 use ir::schedule::{Action, ActionKind, GenerateError, ScheduleKind, ScheduleStep, generate_steps};
 use ir::units::Bytes;
 
-use crate::order::{Order, Pair};
+use crate::order::{Order, Pair, RankOp};
 use crate::work::ActivationBytes;
 
 /// The most memory that each rank holds for backward at any time, with the workspace of its passes.
@@ -12,7 +12,7 @@ use crate::work::ActivationBytes;
 /// the memory held together, whatever their durations.
 pub fn peak_memory(order: &Order, stages: &[ActivationBytes]) -> Vec<Bytes> {
     let changes = changes(stages);
-    let peak = |ops: &Vec<crate::order::RankOp>| {
+    let peak = |ops: &Vec<RankOp>| {
         let mut held = LiveMemory::default();
         for op in ops {
             held.pass(&changes, op.stage, op.kind, op.pair == Pair::First);

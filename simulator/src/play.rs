@@ -193,10 +193,9 @@ struct RankState {
     times: RankTimes,
 }
 
-/// Begin and end of two overlapped passes, from the begin of the first on.
+/// Ends of two overlapped passes, from the begin of the first on.
 struct OverlappedPair {
     first_ends: Nanos,
-    second_begins: Nanos,
     both_end: Nanos,
 }
 
@@ -205,9 +204,8 @@ impl OverlappedPair {
     /// rest of the first then shares the device equally with the second, and they save the same share of the time that
     /// they save together.
     fn new([first, second]: [Nanos; 2], together: Nanos, late: Nanos) -> Self {
-        let second_begins = late;
         if late >= first {
-            return Self { first_ends: first, second_begins, both_end: late + second };
+            return Self { first_ends: first, both_end: late + second };
         }
         let left = first - late;
         let both = u128::from((first + second).get().max(1));
@@ -216,7 +214,7 @@ impl OverlappedPair {
         let both_end = late + left + second - Nanos::new(saved as u64);
         let shared = u128::from(left.get()) * 2 * u128::from(together.get()) / both;
         let first_ends = late + Nanos::new(shared as u64);
-        Self { first_ends: first_ends.min(both_end), second_begins, both_end }
+        Self { first_ends: first_ends.min(both_end), both_end }
     }
 }
 
@@ -303,10 +301,7 @@ impl<'a, O: Observer> Engine<'a, O> {
 
     /// Sends a result; returns the end of the message.
     fn send(&mut self, rank: usize, op: &RankOp, stage: &StageWork) -> Nanos {
-        let message = match op.kind {
-            ActionKind::SendForward => stage.send_forward,
-            _ => stage.send_backward,
-        };
+        let message = stage.message(op.kind);
         let state = &mut self.ranks[rank];
         let made = match state.first_of_pair {
             Some((first, end)) if send_of(first.kind) == Some(op.kind) && is_result(op, first) => {
@@ -446,7 +441,7 @@ impl<'a, O: Observer> Engine<'a, O> {
     /// Runs two overlapped passes, once the inputs of both are known. Where the work has their time together, they
     /// share the device from the arrival of the second's input; else one follows the other.
     fn pair(&mut self, rank: usize, first: &RankOp, second: &RankOp) -> Progress {
-        let Some(_) = self.made(rank, first) else { return Progress::Blocked };
+        let Some(first_made) = self.made(rank, first) else { return Progress::Blocked };
         let Some(made) = self.made(rank, second) else { return Progress::Blocked };
         let work = self.work;
         let stages = match first.kind {
@@ -459,8 +454,7 @@ impl<'a, O: Observer> Engine<'a, O> {
             self.action(rank, second, &work.stages[second.stage as usize]);
             return Progress::Done;
         };
-        let ready =
-            self.made(rank, first).map_or(Nanos::ZERO, |made| self.receive(rank, first, made));
+        let ready = self.receive(rank, first, first_made);
         let waited_for = self.begin(rank, first, ready);
         let start = self.ranks[rank].now;
         let late = self.receive(rank, second, made).saturating_sub(start);
@@ -468,13 +462,13 @@ impl<'a, O: Observer> Engine<'a, O> {
             work.stages[op.stage as usize].parts(op.kind, op.is_first, op.is_last).iter()
         };
         let time = |op: &RankOp| parts(op).map(PassPart::time).sum::<Nanos>();
-        let OverlappedPair { first_ends, second_begins, both_end } =
+        let OverlappedPair { first_ends, both_end } =
             OverlappedPair::new([time(first), time(second)], *together, late);
         self.observer.begins(rank, first, start, waited_for);
-        self.observer.begins(rank, second, start + second_begins, None);
+        self.observer.begins(rank, second, start + late, None);
         let apart = time(first) + time(second);
         // Where the second input arrives after the first has ended, the rank waits in between.
-        let idle = second_begins.saturating_sub(time(first));
+        let idle = late.saturating_sub(time(first));
         let busy = both_end - idle;
         let at = |done: u64| {
             let scaled = u128::from(done) * u128::from(busy.get()) / u128::from(apart.get().max(1));
@@ -583,7 +577,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         for rank in 0..self.ranks.len() {
             let state = &mut self.ranks[rank];
             if let Some(op) = self.order.ranks[rank].get(state.next) {
-                let step = Some(ScheduleStep::One(op.action()));
+                let step = ScheduleStep::One(op.action());
                 return Err(SimulationError::Stuck { rank, step, time: state.now });
             }
             let over = &mut |over| self.observer.transferred(rank, over);

@@ -200,10 +200,7 @@ impl Observer for Recorder<'_> {
 
     fn sends(&mut self, rank: usize, op: &RankOp, start: Nanos, end: Nanos) {
         let stage = &self.work.stages[op.stage as usize];
-        let message = match op.kind {
-            ActionKind::SendForward => stage.send_forward,
-            _ => stage.send_backward,
-        };
+        let message = stage.message(op.kind);
         let begun = self.actions[rank].iter().enumerate().rev().take(2);
         let is_maker = |done: &FinishedAction| {
             let Action { stage, kind, micro_batch } = done.action;

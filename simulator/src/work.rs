@@ -220,6 +220,14 @@ pub struct TimedMessage {
 }
 
 impl StageWork {
+    /// The message that a send of this kind sends.
+    pub(crate) fn message(&self, send: ActionKind) -> TimedMessage {
+        match send {
+            ActionKind::SendForward => self.send_forward,
+            _ => self.send_backward,
+        }
+    }
+
     /// A stage that only computes, with messages that take `send`; each micro-batch holds 1 byte.
     pub fn plain(passes: PassTimes, send: Nanos) -> Self {
         let compute = |kind| smallvec![PassPart::Run(Run::of_kernels(passes.of(kind)))];

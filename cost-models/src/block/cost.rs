@@ -15,12 +15,10 @@ use crate::StridedGroup;
 use crate::hardware::Hardware;
 use crate::kernels::{Basis, Bound, MatmulShape, SelfAttentionShape, Timing};
 
-/// Bytes that the graph counts for a 16-bit logit in the loss's forward and backward: forward reads it, and writes and
-/// reads a softmax in fp32 twice; backward reads that, and writes a gradient (`ir/src/graph/kernels.rs`).
-const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
-
-/// Bytes of a logit in an all-gather.
-const LOGIT_BYTES: f64 = 2.0;
+/// Bytes that the graph counts for each logit in the loss's forward and backward, in addition to those of the logit:
+/// forward reads it, and writes and reads a softmax in fp32 twice; backward reads that, and writes a gradient
+/// (`ir/src/graph/kernels.rs`).
+const LOSS_BYTES: [f64; 2] = [16.0, 4.0];
 
 /// Number of times that the output of experts is read or written for their bias, in forward and in backward: a product
 /// written, a sum of two, a copy; two products read and written, and summed.
@@ -151,16 +149,19 @@ impl<'a> BlockCost<'a> {
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
-                let bytes = self.moved(work);
+                let mut bytes = self.moved(work);
                 let family = self.block.op(work.op).kind.family();
                 let precision = self.hardware.precision.activation();
-                if let Some(time) = device.measured_operator(precision, family, work.pass, bytes) {
-                    return Timing { time: time + self.accumulation(work), bound: Bound::Memory };
-                }
                 let touched = bytes.get() as f64 * self.passes_over(work);
-                let time = device.training_memory_bound(precision, Bytes::new(touched as u64))
-                    + self.accumulation(work);
-                let time = time + self.gathered_logits(work);
+                if self.is_loss(work.op) {
+                    bytes = Bytes::from_f64(bytes.as_f64() * self.parts_of_logits());
+                }
+                let others = self.accumulation(work) + self.gathered_logits(work);
+                if let Some(time) = device.measured_operator(precision, family, work.pass, bytes) {
+                    return Timing { time: time + others, bound: Bound::Memory };
+                }
+                let time = device.training_memory_bound(precision, Bytes::new(touched as u64));
+                let time = time + others;
                 let launch = device.launch_floor();
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
                 Timing { time, bound }
@@ -196,7 +197,7 @@ impl<'a> BlockCost<'a> {
         let ranks = self.groups.along(Axis::Expert).size;
         let is_exact = self.experts == ExpertTimes::Exact;
         let has_several = self.block.num_experts().is_some_and(|all| all > ranks.into());
-        let sends_copies = self.switches.token_dispatcher == TokenDispatcher::AllToAll;
+        let sends_copies = self.dispatcher() == TokenDispatcher::AllToAll;
         is_exact && ranks > 1 && has_several && sends_copies
     }
 
@@ -354,10 +355,10 @@ impl<'a> BlockCost<'a> {
         let kind = &self.block.op(work.op).kind;
         match (kind, work.pass) {
             (OpKind::CrossEntropy { .. }, Pass::Forward) => {
-                self.parts_of_logits() * loss.forward_bytes_per_logit / LOSS_BYTES[0]
+                self.parts_of_logits() * loss.forward_bytes_per_logit / self.loss_bytes()[0]
             }
             (OpKind::CrossEntropy { .. }, _) => {
-                self.parts_of_logits() * loss.backward_bytes_per_logit / LOSS_BYTES[1]
+                self.parts_of_logits() * loss.backward_bytes_per_logit / self.loss_bytes()[1]
             }
             (_, pass) => {
                 let is_fused = kernels.expert_activations == ExpertActivations::WithinProducts;
@@ -367,6 +368,21 @@ impl<'a> BlockCost<'a> {
                 kernels.elementwise_traffic * passes * left
             }
         }
+    }
+
+    /// Bytes of a logit.
+    fn logit_bytes(&self) -> f64 {
+        self.hardware.precision.activation_bytes() as f64
+    }
+
+    /// Bytes that the graph counts for a logit in the loss's forward and backward.
+    fn loss_bytes(&self) -> [f64; 2] {
+        LOSS_BYTES.map(|others| self.logit_bytes() + others)
+    }
+
+    /// Logits of a rank's part of the vocabulary, by the kernel of the loss's forward.
+    fn logits(&self, work: &KernelWork) -> f64 {
+        (work.read + work.written).as_f64() / self.loss_bytes()[0]
     }
 
     /// Number of vocabulary shards that the loss of a rank computes.
@@ -383,7 +399,7 @@ impl<'a> BlockCost<'a> {
         if !self.is_loss(work.op) || work.pass != Pass::Forward || parts < 2.0 {
             return Seconds::ZERO;
         }
-        let logits = logits(work) * LOGIT_BYTES * parts;
+        let logits = self.logits(work) * self.logit_bytes() * parts;
         let group = self.groups.along(Axis::Tensor);
         let gather =
             self.hardware.network.time(Collective::AllGather, group, Bytes::from_f64(logits));
@@ -457,31 +473,21 @@ impl<'a> BlockCost<'a> {
     pub(crate) fn exchange(&self, exchange: &Exchange) -> Seconds {
         let group = self.groups.along(exchange.axis);
         let Hardware { network, framework, .. } = self.hardware;
-        let alone = match exchange.collective {
-            Collective::SendReceive => self.hardware.to_neighbour(group, exchange.bytes),
-            Collective::AllToAll
-                if exchange.axis == Axis::Expert
-                    && self.switches.token_dispatcher.sends_tokens_once() =>
-            {
+        let alone = match self.collective_of(exchange) {
+            Some((Collective::SendReceive, bytes)) => self.hardware.to_neighbour(group, bytes),
+            Some((collective, bytes)) => network.time(collective, group, bytes),
+            None => {
                 let top_k = self.top_k();
                 let most_domains =
                     framework.experts.most_domains.or_else(|| self.most_domains(group));
                 network.dispatch(group, exchange.bytes.shard(top_k), top_k, most_domains)
             }
-            Collective::AllToAll
-                if exchange.axis == Axis::Expert
-                    && self.switches.token_dispatcher == TokenDispatcher::AllGather =>
-            {
-                let all = exchange.bytes.shard(self.top_k()) * u64::from(group.size);
-                network.time(Collective::AllGather, group, all)
-            }
-            collective => network.time(collective, group, self.exchanged_bytes(exchange)),
         };
         alone * framework.exchanges.within_blocks
     }
 
     /// Bytes of an exchange: half as many where inputs of 8-bit products are cast before the all-gather.
-    fn exchanged_bytes(&self, exchange: &Exchange) -> Bytes {
+    pub(super) fn exchanged_bytes(&self, exchange: &Exchange) -> Bytes {
         let Hardware { precision, .. } = self.hardware;
         let is_gather = exchange.axis.is_tensor() && exchange.collective == Collective::AllGather;
         let is_cast = self.gathers_8_bit() && *precision == Precision::Fp8 && is_gather;
@@ -524,7 +530,7 @@ impl<'a> BlockCost<'a> {
         let each = self.hardware.framework.kernels.loss.buffer_bytes_per_logit;
         let works = self.work.kernels.iter().filter(|work| work.pass == Pass::Forward);
         let of_loss = works.filter(|work| self.is_loss(work.op));
-        of_loss.map(|work| logits(work) * each).sum()
+        of_loss.map(|work| self.logits(work) * each).sum()
     }
 
     /// The most network domains that hold experts of one token, where the router chooses groups of experts first and
@@ -547,7 +553,11 @@ impl<'a> BlockCost<'a> {
     }
 
     /// Number of experts that process each token of the block.
-    fn top_k(&self) -> u64 {
+    pub(super) const fn dispatcher(&self) -> TokenDispatcher {
+        self.switches.token_dispatcher
+    }
+
+    pub(super) fn top_k(&self) -> u64 {
         let of = |kind: &OpKind| match kind {
             OpKind::Dispatch { top_k } => Some(*top_k),
             _ => None,
@@ -567,11 +577,6 @@ impl<'a> BlockCost<'a> {
     pub(crate) fn is_linear(&self, op: OpId) -> bool {
         matches!(self.block.op(op).kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. })
     }
-}
-
-/// Logits of a rank's part of the vocabulary, by the kernel of the loss's forward.
-fn logits(work: &KernelWork) -> f64 {
-    (work.read + work.written).as_f64() / LOSS_BYTES[0]
 }
 
 /// Shape of an attention in the terms of the fitted curves: as many queries as keys, heads of one size.

@@ -1,6 +1,7 @@
 //! Exchanges between the experts of a block, known without the times of kernels.
 
-use ir::graph::{Axis, Block, BlockWork, Exchange, Pass, ShardContext, Sizes};
+use ir::collective::Collective;
+use ir::graph::{Axis, Block, BlockWork, Exchange, Pass, ShardContext, Sizes, TokenDispatcher};
 use ir::units::{Bytes, Nanos, Seconds};
 
 use super::cost::BlockCost;
@@ -49,5 +50,24 @@ impl ExpertExchanges {
             which.map(time).sum()
         };
         [true, false].map(|is_forward| of(is_forward).into())
+    }
+}
+
+impl BlockCost<'_> {
+    /// The collective by which an exchange is made, with its bytes; `None` for a dispatch that sends each token once.
+    pub(super) fn collective_of(&self, exchange: &Exchange) -> Option<(Collective, Bytes)> {
+        let group = self.groups.along(exchange.axis);
+        let dispatcher = self.dispatcher();
+        match exchange.collective {
+            Collective::AllToAll if exchange.axis == Axis::Expert => match dispatcher {
+                _ if dispatcher.sends_tokens_once() => None,
+                TokenDispatcher::AllGather => {
+                    let all = exchange.bytes.shard(self.top_k()) * u64::from(group.size);
+                    Some((Collective::AllGather, all))
+                }
+                _ => Some((Collective::AllToAll, exchange.bytes)),
+            },
+            collective => Some((collective, self.exchanged_bytes(exchange))),
+        }
     }
 }

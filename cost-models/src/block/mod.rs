@@ -98,8 +98,8 @@ impl BlockPasses {
         Self::of(&BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
     }
 
-    /// [`Self::new`] with each of several switches in place of the setting's, in their order. Kernels do not depend on
-    /// switches, and are timed once.
+    /// [`Self::new`] with each of several switches in place of the setting's, in their order. They must have
+    /// the setting's dispatcher: kernels depend on no other switch, and are timed once.
     pub fn with_switches(
         block: &Block,
         setting: &ShardContext,

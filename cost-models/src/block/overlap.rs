@@ -50,7 +50,8 @@ impl BlockCost<'_> {
             Axis::Expert if self.switches.expert_overlap == ExpertOverlap::MicroBatch => {
                 whole * (1.0 - self.overlapped_share())
             }
-            axis if axis.is_tensor() && tensor_overlap == TensorOverlap::Products => {
+            // Those of experts are the dispatcher's, apart from the products (Megatron-Core's `explicit_expert_comm`).
+            Axis::Tensor if tensor_overlap == TensorOverlap::Products => {
                 let products = self.overlapped_products(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
                 // A product may hide two exchanges, so a slower product may hide more of both.

@@ -116,13 +116,13 @@ impl<'a> Sequence<'a> {
         let overlaps =
             self.cost.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
         let is_linear = overlaps && self.cost.is_linear(op);
-        let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis.is_tensor());
+        let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis == Axis::Tensor);
         self.overlap(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.wait(gathers);
-        let overlaps_weight_grad = |it: &Exchange| is_linear && it.axis.is_tensor();
+        let overlaps_weight_grad = |it: &Exchange| is_linear && it.axis == Axis::Tensor;
         let others = |it: &Exchange| !is_ring(it) && !overlaps_weight_grad(it);
         self.exchanges(op, Pass::InputGrad, others);
-        self.exchanges(op, Pass::WeightGrad, |it| !overlaps || !it.axis.is_tensor());
+        self.exchanges(op, Pass::WeightGrad, |it| !overlaps || it.axis != Axis::Tensor);
         self.overlap(op, Pass::InputGrad, overlaps_weight_grad, Pass::WeightGrad);
     }
 
@@ -137,10 +137,13 @@ impl<'a> Sequence<'a> {
         self.kernels(op, Pass::WeightGrad);
     }
 
-    /// Adds exchanges that are waited for at once.
+    /// Adds exchanges that are waited for at once, one after the other: along another axis, an operator's exchange takes
+    /// what the one before has brought, or brings what the next takes.
     fn exchanges(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) {
-        let axes = self.begin(op, pass, which);
-        self.wait(axes);
+        for axis in Axis::ALL {
+            let axes = self.begin(op, pass, |it| it.axis == axis && which(it));
+            self.wait(axes);
+        }
     }
 
     /// Adds exchanges of a pass, overlapped with kernels of another pass or of the same.

@@ -68,10 +68,17 @@ pub fn terms(
         played_exchanges.into_iter().map(|PlayedExchange { exchange, waited, .. }| {
             let whole = cost.exchange(&exchange);
             let op = block.op(exchange.op).name.clone();
-            let group = groups.along(exchange.axis);
-            let basis = hardware.network.basis(exchange.collective, group, exchange.bytes);
+            let basis = exchange_basis(&cost, &exchange);
             let work = TermWork::Exchange(exchange, whole);
             Term { op, pass: exchange.pass, work, time: waited.into(), basis }
         });
     kernels.chain(exchanges).collect()
+}
+
+/// Evidence on which the time of an exchange is based.
+fn exchange_basis(cost: &BlockCost<'_>, exchange: &Exchange) -> Basis {
+    let network = &cost.hardware.network;
+    let group = cost.groups.along(exchange.axis);
+    let made_by = cost.collective_of(exchange);
+    made_by.map_or(Basis::DataSheet, |(kind, bytes)| network.basis(kind, group, bytes))
 }

@@ -6,8 +6,10 @@
 //! ```text
 //! waves   = ceil(b a ceil(s / 128) / SMs)
 //! per_key = 4 128 d / (e(d) P / SMs)
-//! compute = ceil(waves) ((s + 128) / 2 per_key + tile)   causal; without a mask: s keys
-//!           not below the longest tile, which sees all s keys
+//! mean    = (s + 128) / 2 per_key + tile   of a causal mask
+//! longest = s per_key + tile
+//! compute = ceil(waves) longest, and with a causal mask not above ((ceil(waves) mean)^4 + longest^4)^(1/4);
+//!           longest, where it is one wave
 //! memory  = (w b s d (a + 2 a_kv) + 2 b s a d) / W
 //! t       = (launch + (compute^4 + (memory / share)^4)^(1/4) + prepare memory) correction
 //! ```

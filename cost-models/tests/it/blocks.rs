@@ -528,3 +528,40 @@ fn biases_of_experts_are_added_by_passes_of_their_own() {
         assert!((bias - expected).abs() < 1e-9, "{pass:?}: {bias:e} s, not {expected:e} s");
     }
 }
+
+/// Ranks that share an expert add up what it puts out before it is sent back, and gather its gradient after it has come:
+/// neither hides behind the exchange between experts, nor behind products, whatever the framework overlaps.
+#[test]
+fn exchanges_of_shared_experts_follow_each_other() {
+    let sharding = Sharding {
+        sequence_parallel: true,
+        expert_parallel: 4,
+        expert_tensor_parallel: 2,
+        ..Sharding::tensor(2)
+    };
+    let model = json!({
+        "model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14_336, "vocab_size": 32_000, "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    });
+    let model = Model::from_json(&model.to_string(), "model").expect("a model");
+    let graph = model.graph(GraphOptions::default()).expect("a graph");
+    let sizes = Sizes { micro_batch_size: 1, sequence_length: 4096 };
+    let setting = setting(sizes, sharding);
+    for name in ["megatron-core", "megatron-lm", "maxtext", "torchtitan", "executor-cuda"] {
+        let cluster = preset("a100").expect("a preset");
+        let hardware = Hardware::new(&cluster, framework(name), &training(Precision::Bf16));
+        let hardware = hardware.expect("a precision it has");
+        let groups = Groups::of(&Mesh { sharding, data_parallel: 8 });
+        let mut seen = 0;
+        for term in terms(layer(&graph), &setting, &groups, &hardware) {
+            let TermWork::Exchange(exchange, whole) = term.work else { continue };
+            if matches!(exchange.axis, Axis::Expert | Axis::ExpertTensor) {
+                seen += 1;
+                let shown = term.time / whole;
+                assert!((shown - 1.0).abs() < 1e-3, "{name}, {} {:?}: {shown}", term.op, term.pass);
+            }
+        }
+        assert!(seen >= 6, "{name}: {seen}");
+    }
+}

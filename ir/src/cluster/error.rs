@@ -82,12 +82,6 @@ pub enum ClusterError {
         "`groups` are not two or more of which the first has the cluster's own `gpu` and `gpus_per_node`\nhint: leave out all but `groups` and the `levels` that join them"
     )]
     GroupsDisagree,
-    /// A name that is not a precision.
-    #[error("`{name}` is not a precision; `fp32`, `fp16`, `bf16`, `fp8` and `fp4` are")]
-    UnknownPrecision {
-        /// The given name.
-        name: String,
-    },
 }
 
 impl ClusterError {

@@ -150,10 +150,26 @@ impl Cluster {
         (cluster, num_gpus)
     }
 
-    /// Number of GPUs in all groups; `None` where the nodes are of one kind, and of any number.
-    pub fn num_gpus_of_groups(&self) -> Option<u32> {
-        let add = |sum: u32, group: &NodeGroup| sum.saturating_add(group.num_gpus());
-        self.has_unlike_gpus().then(|| self.groups.iter().fold(0, add))
+    /// Number of nodes of a job on so many GPUs: those of all groups, or as many as hold the GPUs.
+    pub fn num_nodes(&self, num_gpus: u32) -> u32 {
+        if self.groups.is_empty() {
+            return num_gpus.div_ceil(self.gpus_per_node.max(1));
+        }
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.nodes))
+    }
+
+    /// Mean power of a GPU, in watts, if that of each is known.
+    pub fn power_watts(&self) -> Option<f64> {
+        if self.groups.is_empty() {
+            return self.gpu.power_watts;
+        }
+        let (mut watts, mut gpus) = (0.0, 0.0);
+        for group in &self.groups {
+            let of_group = f64::from(group.num_gpus());
+            watts += of_group * group.cluster.gpu.power_watts?;
+            gpus += of_group;
+        }
+        Some(watts / gpus)
     }
 
     /// A cluster of one group's nodes within this one: its own levels as far as the group reaches, then those that join

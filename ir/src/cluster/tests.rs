@@ -129,12 +129,6 @@ proptest! {
         ];
         let _ = error_with(pointers[place], value);
     }
-
-    #[test]
-    fn a_precision_parses_as_it_prints(index in 0usize..4) {
-        let precision = Precision::ALL[index];
-        prop_assert_eq!(precision.to_string().parse::<Precision>(), Ok(precision));
-    }
 }
 
 #[test]

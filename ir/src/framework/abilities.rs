@@ -58,13 +58,13 @@ pub struct Abilities {
     /// Whether 16-bit weights can be updated without a copy in fp32.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_master_weights: bool,
-    /// What can lie in the host's memory, beside nothing; several parts together have commas.
+    /// Combinations that can be offloaded, as in `optimizer,parameters`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offload: Vec<Offload>,
-    /// Beside what activations can lie there.
+    /// Recompute, pipelines and CUDA graphs together with which activations can be offloaded.
     #[serde(default)]
     pub activation_offload: ActivationOffload,
-    /// How kernels can be captured in CUDA graphs, beside not at all.
+    /// Kinds of CUDA graphs, other than none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cuda_graphs: Vec<CudaGraphs>,
     /// What of a model can be compiled, where that is left to the user.
@@ -144,7 +144,7 @@ choices! {
         Filled,
     }
 
-    /// Beside what activations can lie in the host's memory.
+    /// Recompute, pipelines and CUDA graphs together with which activations can be offloaded.
     #[derive(Default)]
     pub enum ActivationOffload {
         /// Full recompute: the inputs of all blocks.

@@ -2,6 +2,7 @@
 
 use super::Framework;
 use super::error::FrameworkError;
+use crate::graph::LossGradient;
 
 impl Framework {
     /// Checks that every constant is in its range.
@@ -21,6 +22,7 @@ impl Framework {
         let amounts = [
             ("kernels.loss.forward_bytes_per_logit", loss.forward_bytes_per_logit),
             ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
+            ("kernels.loss.buffer_bytes_per_logit", loss.buffer_bytes_per_logit),
             ("host.microseconds_per_operator", self.host.microseconds_per_operator),
             ("host.milliseconds_per_step", self.host.milliseconds_per_step),
             (
@@ -49,6 +51,17 @@ impl Framework {
                     *value,
                     "from 1e-6 to 1e6, such as 0.8",
                 ));
+            }
+        }
+        if loss.gradient == LossGradient::Chunked && loss.chunks < 2 {
+            let (field, value) = ("kernels.loss.chunks", loss.chunks as f64);
+            return Err(FrameworkError::unusable(field, value, "2 or more, such as 8"));
+        }
+        let spreads = self.calibration.iter().flat_map(|it| it.spreads.values());
+        for spread in spreads {
+            if !(0.0..=100.0).contains(spread) {
+                let field = "calibration.spreads";
+                return Err(FrameworkError::unusable(field, *spread, "from 0 to 100, such as 0.1"));
             }
         }
         let counts = [

@@ -17,8 +17,11 @@ impl Framework {
         let kernels = &mut self.kernels;
         kernels.fusion = if compile == Compile::None { Fusion::Eager } else { Fusion::Compiled };
         kernels.loss.gradient = match (compile, kernels.loss.gradient) {
-            (Compile::Full, LossGradient::Apart | LossGradient::Uncast) => LossGradient::Fused,
-            (Compile::Regional, LossGradient::Compiled) => LossGradient::Apart,
+            (
+                Compile::Full,
+                LossGradient::Apart | LossGradient::LossParallel | LossGradient::Uncast,
+            ) => LossGradient::Fused,
+            (Compile::Regional, LossGradient::Compiled) => LossGradient::LossParallel,
             (_, gradient) => gradient,
         };
         Some(self)

@@ -185,8 +185,8 @@ impl Features {
     /// No features.
     pub const NONE: Self = Self(0);
 
-    /// Features that depend on the sharding of model states and on offload.
-    pub const OF_STATES: Self = Self(
+    /// Features that depend on schedule, recompute, offload and the sharding of model states.
+    pub const OF_SUBFAMILIES: Self = Self(
         Feature::Zero0.bit()
             | Feature::Zero1.bit()
             | Feature::Zero2.bit()
@@ -195,19 +195,12 @@ impl Features {
             | Feature::ContextShards.bit()
             | Feature::OptimizerOffload.bit()
             | Feature::ParameterOffload.bit()
-            | Feature::ActivationOffload.bit(),
+            | Feature::ActivationOffload.bit()
+            | Feature::VirtualStages.bit()
+            | Feature::SplitBackward.bit()
+            | Feature::FullRecompute.bit()
+            | Feature::SelectiveRecompute.bit(),
     );
-
-    /// Features that depend on the schedule.
-    pub const OF_SCHEDULE: Self = Self(Feature::VirtualStages.bit() | Feature::SplitBackward.bit());
-
-    /// Features that depend on recompute.
-    pub const OF_RECOMPUTE: Self =
-        Self(Feature::FullRecompute.bit() | Feature::SelectiveRecompute.bit());
-
-    /// Features that depend on schedule, recompute and the sharding of model states.
-    pub const OF_SUBFAMILIES: Self =
-        Self(Self::OF_STATES.0 | Self::OF_SCHEDULE.0 | Self::OF_RECOMPUTE.0);
 
     /// The set of these features.
     pub fn of(all: impl IntoIterator<Item = Feature>) -> Self {

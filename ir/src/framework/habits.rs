@@ -237,6 +237,9 @@ pub struct MemoryHabits {
     pub expert_outputs: ExpertOutputs,
     /// Gradients in 16 bits beside those that are added up in 32.
     pub gradients_in_16_bits: GradientCopies,
+    /// True if weights that products read in 8 bits are stored so, in place of 16 bits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stores_8_bits: bool,
     /// Flat copies of the parameters in 16 bits, for reductions and gathers.
     pub parameter_copies: f64,
     /// Bytes beside the optimizer's state for each parameter that a rank updates.

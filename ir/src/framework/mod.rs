@@ -163,7 +163,7 @@ impl Framework {
         let LossKernels { gradient, chunks, .. } = self.kernels.loss;
         let gradient = match (gradient, self.kernels.fusion) {
             (LossGradient::Compiled, Fusion::Compiled) => LossGradient::Fused,
-            (LossGradient::Compiled, _) => LossGradient::Apart,
+            (LossGradient::Compiled, _) => LossGradient::LossParallel,
             (gradient, _) => gradient,
         };
         LossKind { gradient, chunks }

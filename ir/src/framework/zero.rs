@@ -9,7 +9,7 @@ use crate::layout::ZeroStage;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ZeroAbility {
-    /// Which.
+    /// The ZeRO stage.
     pub stage: ZeroStage,
     /// Over which of the replicas states are sharded.
     pub shards: ShardGroups,

@@ -12,7 +12,7 @@ use super::recomputable::Recomputable;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
 use super::tensor::{ElementType, Extent};
 
-/// An operator of one block.
+/// Id of an operator in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub(super) usize);
 
@@ -27,7 +27,7 @@ impl OpId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub usize);
 
-/// An operator with the operators whose outputs it takes.
+/// An operator of a block, with its id.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     /// Id of the operator in its block.
@@ -173,6 +173,14 @@ impl Block {
     pub fn num_experts(&self) -> Option<u64> {
         self.nodes().find_map(|it| match it.op.kind {
             OpKind::GroupedLinear { num_experts, .. } => Some(num_experts),
+            _ => None,
+        })
+    }
+
+    /// Number of experts that each token goes to; `None` without a router.
+    pub fn top_k(&self) -> Option<u64> {
+        self.nodes().find_map(|it| match it.op.kind {
+            OpKind::Router { top_k, .. } => Some(top_k),
             _ => None,
         })
     }

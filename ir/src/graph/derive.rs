@@ -92,7 +92,7 @@ impl Block {
 #[derive(Clone, Copy, Debug)]
 struct SavedTensor {
     bytes: Bytes,
-    /// The first operator that needs it in backward, after which it is freed.
+    /// The first operator in forward order that saves it: backward frees it after this one.
     until: OpId,
     /// True if no operator that saves it keeps it on the device.
     is_offloadable: bool,
@@ -137,13 +137,13 @@ impl Sharded<'_> {
                 OpKind::Recurrence { .. } if sharding.context_parallel > 1 => {
                     self.head_exchanges(node.id, &mut exchanges);
                 }
-                // Ring attention: keys and values go once round; in backward they go round again,
-                // and their gradients with them (Liu et al. 2023, arXiv 2310.01889).
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.head_exchange() > 1 =>
                 {
                     self.head_exchanges(node.id, &mut exchanges);
                 }
+                // Ring attention: keys and values go once round; in backward they go round again,
+                // and their gradients with them (Liu et al. 2023, arXiv 2310.01889).
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.context_parallel > 1 =>
                 {
@@ -497,6 +497,9 @@ impl Sharded<'_> {
             let sees_part = ranks > 1 && matches!(output, Placement::Shard(_));
             for parameter in &node.op.parameters {
                 let elements = self.parameter_elements(node.op, parameter);
+                if self.is_cast(node.id) && parameter.dims.len() > 1 {
+                    local.cast += elements;
+                }
                 if node.op.is_frozen() {
                     let bytes = self.frozen_bytes(node.op, parameter);
                     local.frozen.add(bytes, is_expert, parameter.tied_to.is_some());

@@ -88,7 +88,8 @@ impl Sharded<'_> {
         }
         let (compute_bytes, gradient) = (self.setting.compute_bytes, self.setting.loss.gradient);
         let logits = self.input_bytes(id, 0).get() / compute_bytes;
-        let copies = Bytes::new(gradient.copied_bytes(compute_bytes) * logits);
+        let is_shared = self.setting.sharding.tensor_parallel > 1;
+        let copies = Bytes::new(gradient.copied_bytes(compute_bytes, is_shared) * logits);
         let gathered = match (gradient, self.inputs_of_head(id)) {
             (LossGradient::Chunked, Some(inputs)) => Bytes::new(4 * inputs),
             _ => Bytes::ZERO,

@@ -338,7 +338,13 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
     if (least..=most).contains(&given) {
         Ok(())
     } else {
-        Err(format!("takes {least} inputs, but is given {given}"))
+        let takes = match (least, most) {
+            (1, 1) => "1 input".to_owned(),
+            (least, most) if least == most => format!("{least} inputs"),
+            (least, usize::MAX) => format!("{least} inputs or more"),
+            (least, most) => format!("{least} to {most} inputs"),
+        };
+        Err(format!("takes {takes}, but is given {given}"))
     }
 }
 

@@ -198,7 +198,7 @@ impl Kernels<'_, '_> {
         self.push_memory(op, Pass::InputGrad, scores * 2, scores);
     }
 
-    /// Tokens are assumed to spread evenly over the experts.
+    /// The tokens of a rank are assumed to spread evenly over its experts.
     fn grouped_linear(&mut self, op: OpId, num_experts: u64) {
         let OpKind::GroupedLinear { contracted, .. } = &self.sharded.block.op(op).kind else {
             return;

@@ -53,7 +53,8 @@ named_enum! {
         /// Into memory of its own, from logits in 16 bits: kernels that keep statistics of rows alone, such as those of
         /// `flash_attn.losses.cross_entropy`.
         Fused = "fused",
-        /// As `fused` where blocks are compiled, and the loss with them; as `apart` where they are not.
+        /// As `fused` where blocks are compiled, and the loss with them; as `loss-parallel` where they are
+        /// not.
         Compiled = "compiled",
         /// Over the softmax in fp32, and then into memory of its own as it is cast: Megatron-Core's
         /// `vocab_parallel_cross_entropy`.
@@ -65,6 +66,10 @@ named_enum! {
         /// PyTorch's `cross_entropy` of logits in fp32: log-softmax, its gradient and that of the logits.
         /// A dispatch mode counts 12 bytes a logit at once in a step of transformers 5.24's `Trainer`.
         Apart = "apart",
+        /// The same, and under PyTorch's `loss_parallel` where tensor-parallel ranks share the vocabulary: its
+        /// `_nll_loss_and_log_softmax_backward` has log-softmax, exponentials, the labels' part and their sum at once.
+        /// A dispatch mode counts 16 bytes a logit in that function of PyTorch 2.15.
+        LossParallel = "loss-parallel",
         /// PyTorch's `cross_entropy` of logits as they are.
         Uncast = "uncast",
         /// The head and the loss of a chunk of the tokens at a time, forward and backward, each as `fused`; the
@@ -122,17 +127,19 @@ impl LossGradient {
         match self {
             Self::Chunked | Self::WithHead => 0,
             Self::InPlace | Self::Fused | Self::Compiled | Self::Uncast => compute_bytes,
-            Self::OverSoftmax | Self::OverCopy | Self::Apart => 4,
+            Self::OverSoftmax | Self::OverCopy | Self::Apart | Self::LossParallel => 4,
         }
     }
 
-    /// Bytes for each logit in the loss's backward in addition to those and the gradient that it returns.
-    pub const fn copied_bytes(self, compute_bytes: u64) -> u64 {
+    /// Bytes for each logit in the loss's backward in addition to those and the gradient that it returns, with the
+    /// vocabulary shared by tensor-parallel ranks or not.
+    pub const fn copied_bytes(self, compute_bytes: u64, is_shared: bool) -> u64 {
         match self {
             Self::InPlace | Self::Fused | Self::Compiled | Self::OverSoftmax => 0,
             Self::Chunked | Self::WithHead => compute_bytes,
             Self::OverCopy => 4,
-            Self::Apart => 8 - compute_bytes,
+            Self::LossParallel if is_shared => 12 - compute_bytes,
+            Self::Apart | Self::LossParallel => 8 - compute_bytes,
             Self::Uncast => compute_bytes,
         }
     }

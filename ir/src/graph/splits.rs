@@ -2,7 +2,7 @@
 //! behind, and its part on a rank, which is the same operator with smaller tensors.
 //!
 //! An operator is split along each axis of the mesh over one of its dimensions, or computed whole by all ranks of the
-//! axis. From that follows how its inputs must be placement, how its output is, and which gradients are partial sums.
+//! axis. From that follow the placements of its inputs and of its output, and which gradients are partial sums.
 
 use super::block::{Block, OpId};
 use super::placement::Placement;
@@ -151,7 +151,7 @@ impl SplitOp {
         OpId(self.wanted.len())
     }
 
-    /// The part of a dimension's ranks: the product of the axes along which it is split.
+    /// Number of parts that the dimension is split into: the product of the axes along which it is split.
     pub fn degree(&self, dim: SplitDim, mesh: ByMeshAxis<u32>) -> u32 {
         let along = self.splits.iter().zip(mesh).filter(|(split, _)| **split == Some(dim));
         along.map(|(_, ranks)| ranks).product()

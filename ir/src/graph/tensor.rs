@@ -2,49 +2,46 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-/// What a dimension of a tensor counts. The name, not the position, decides how it may be sharded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DimName {
-    /// Samples of the micro-batch.
-    Batch,
-    /// Positions of the sequence that the tensor holds.
-    Sequence,
-    /// Positions that attention looks at: keys and values.
-    Context,
-    /// The residual stream.
-    Hidden,
-    /// Query heads.
-    Heads,
-    /// Key and value heads.
-    KvHeads,
-    /// Features of one head.
-    HeadDim,
-    /// Groups of heads that share their inputs to and outputs from a state (Mamba-2).
-    Groups,
-    /// Numbers of a state for each feature of a head.
-    State,
-    /// The inner width of a feed-forward block.
-    Intermediate,
-    /// Experts of a mixture.
-    Experts,
-    /// The experts chosen for each token.
-    TopK,
-    /// Entries of the vocabulary.
-    Vocabulary,
-    /// A compressed representation, as in latent attention, that every shard needs whole.
-    Latent,
-    /// Features with no role of their own.
-    Features,
-    /// Channels of an image.
-    Channels,
-    /// Rows of an image or of a convolution kernel.
-    Height,
-    /// Columns of an image or of a convolution kernel.
-    Width,
+named_enum! {
+    /// What a dimension of a tensor counts. The name, not the position, decides how it may be sharded.
+    pub enum DimName {
+        /// Samples of the micro-batch.
+        Batch = "batch",
+        /// Positions of the sequence that the tensor holds.
+        Sequence = "sequence",
+        /// Positions that attention looks at: keys and values.
+        Context = "context",
+        /// The residual stream.
+        Hidden = "hidden",
+        /// Query heads.
+        Heads = "heads",
+        /// Key and value heads.
+        KvHeads = "kv_heads",
+        /// Features of one head.
+        HeadDim = "head_dim",
+        /// Groups of heads that share their inputs to and outputs from a state (Mamba-2).
+        Groups = "groups",
+        /// Numbers of a state for each feature of a head.
+        State = "state",
+        /// The inner width of a feed-forward block.
+        Intermediate = "intermediate",
+        /// Experts of a mixture.
+        Experts = "experts",
+        /// The experts chosen for each token.
+        TopK = "top_k",
+        /// Entries of the vocabulary.
+        Vocabulary = "vocabulary",
+        /// A compressed representation, as in latent attention, that every shard needs whole.
+        Latent = "latent",
+        /// Features with no role of their own.
+        Features = "features",
+        /// Channels of an image.
+        Channels = "channels",
+        /// Rows of an image or of a convolution kernel.
+        Height = "height",
+        /// Columns of an image or of a convolution kernel.
+        Width = "width",
+    }
 }
 
 impl DimName {
@@ -54,32 +51,6 @@ impl DimName {
             self,
             Self::Heads | Self::KvHeads | Self::Groups | Self::Intermediate | Self::Vocabulary
         )
-    }
-}
-
-impl fmt::Display for DimName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Self::Batch => "batch",
-            Self::Sequence => "sequence",
-            Self::Context => "context",
-            Self::Hidden => "hidden",
-            Self::Heads => "heads",
-            Self::KvHeads => "kv_heads",
-            Self::HeadDim => "head_dim",
-            Self::Groups => "groups",
-            Self::State => "state",
-            Self::Intermediate => "intermediate",
-            Self::Experts => "experts",
-            Self::TopK => "top_k",
-            Self::Vocabulary => "vocabulary",
-            Self::Latent => "latent",
-            Self::Features => "features",
-            Self::Channels => "channels",
-            Self::Height => "height",
-            Self::Width => "width",
-        };
-        f.pad(text)
     }
 }
 
@@ -125,6 +96,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// One sequence of one token, for what depends on neither.
+    pub const ONE: Self = Self { micro_batch_size: 1, sequence_length: 1 };
+
     /// The sizes with this many tokens in a sequence.
     #[must_use]
     pub const fn with_tokens(self, sequence_length: u64) -> Self {

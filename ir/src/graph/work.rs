@@ -221,7 +221,7 @@ pub struct KernelWork {
     pub pass: Pass,
     /// Shape of the kernel.
     pub kernel: Kernel,
-    /// Operations that the kernel executes; zero for [`Kernel::Memory`].
+    /// Operations that the kernel executes; zero for most of [`Kernel::Memory`].
     pub flops: Flops,
     /// Bytes that the kernel reads.
     pub read: Bytes,
@@ -308,6 +308,8 @@ pub struct LocalParameters {
     pub expert_partial_gradients: u64,
     /// Frozen parameters, which no other field counts.
     pub frozen: FrozenParameters,
+    /// Trained and frozen weights that are cast for products in 8 or 4 bits.
+    pub cast: u64,
     /// Shapes of `dense`.
     pub dense_shapes: ShapeCounts,
     /// Shapes of `expert`.
@@ -331,6 +333,7 @@ impl LocalParameters {
         self.expert_partial_gradients += block.expert_partial_gradients * count;
         self.frozen.dense += block.frozen.dense * count;
         self.frozen.expert += block.frozen.expert * count;
+        self.cast += block.cast * count;
         self.dense_shapes.add_times(block.dense_shapes, count);
         self.expert_shapes.add_times(block.expert_shapes, count);
     }

@@ -36,7 +36,7 @@ fn undivided_text(what: &str, size: u64, by: &str, degree: u64, works: u64) -> S
     }
 }
 
-/// Hint at degrees that result in the given number of stages.
+/// Hint at what can be offloaded instead.
 fn modules_hint(known: Option<OffloadModules>) -> String {
     match known {
         Some(known) => {
@@ -49,6 +49,7 @@ fn modules_hint(known: Option<OffloadModules>) -> String {
     }
 }
 
+/// Hint at degrees that result in the given number of stages.
 fn stages_hint(given: u32, virtual_stages: u32, fits: u32) -> String {
     if virtual_stages > 1 {
         return format!("`virtual_stages` {fits} has as many");

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::mem;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
@@ -128,16 +129,37 @@ impl fmt::Display for Offload {
     }
 }
 
-/// A text that names nothing that can be offloaded.
+/// A text that does not name what is offloaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{part}` is not one of optimizer, parameters, activations, or none alone\n\
-     hint: several have commas between them, as in `optimizer,parameters`; `activations:20` are those of 20 blocks \
-     of each stage, `activations:attention+attention_output` those of modules: {}",
-    OffloadModules::known()
-)]
-pub struct ParseOffloadError {
-    part: String,
+pub enum ParseOffloadError {
+    /// A part that cannot be offloaded.
+    #[error(
+        "`{part}` is not one of optimizer, parameters, activations, or none alone\n\
+         hint: several have commas between them, as in `optimizer,parameters`; `activations:20` are those of 20 blocks \
+         of each stage, `activations:attention+attention_output` those of modules: {}",
+        OffloadModules::known()
+    )]
+    Unknown {
+        /// The part.
+        part: String,
+    },
+    /// A part that is named twice.
+    #[error("`{part}` is named a second time")]
+    Twice {
+        /// The part, as it is named then.
+        part: String,
+    },
+}
+
+/// The activations that a part of a text names.
+fn activations(part: &str) -> Option<OffloadedActivations> {
+    if part == "activations" {
+        return Some(OffloadedActivations::AllBlocks);
+    }
+    let some = part.strip_prefix("activations:")?;
+    let blocks = some.parse().ok().map(OffloadedActivations::Blocks);
+    let modules = OffloadModules::named(some.split('+')).ok();
+    blocks.or_else(|| modules.map(OffloadedActivations::Modules))
 }
 
 impl FromStr for Offload {
@@ -148,20 +170,19 @@ impl FromStr for Offload {
         if text == "none" {
             return Ok(offload);
         }
-        for part in text.split(',') {
-            match part.trim() {
-                "optimizer" => offload.optimizer = true,
-                "parameters" => offload.parameters = true,
-                "activations" => offload.activations = OffloadedActivations::AllBlocks,
-                other => {
-                    let some = other.strip_prefix("activations:").and_then(|some| {
-                        let blocks = some.parse().ok().map(OffloadedActivations::Blocks);
-                        let modules = OffloadModules::named(some.split('+')).ok();
-                        blocks.or_else(|| modules.map(OffloadedActivations::Modules))
-                    });
-                    offload.activations =
-                        some.ok_or_else(|| ParseOffloadError { part: other.to_owned() })?;
+        for part in text.split(',').map(str::trim) {
+            let is_first = match part {
+                "optimizer" => !mem::replace(&mut offload.optimizer, true),
+                "parameters" => !mem::replace(&mut offload.parameters, true),
+                _ => {
+                    let activations = activations(part)
+                        .ok_or_else(|| ParseOffloadError::Unknown { part: part.to_owned() })?;
+                    mem::replace(&mut offload.activations, activations)
+                        == OffloadedActivations::None
                 }
+            };
+            if !is_first {
+                return Err(ParseOffloadError::Twice { part: part.to_owned() });
             }
         }
         Ok(offload)

@@ -122,10 +122,22 @@ fn embeddings_that_are_not_cut_are_whole() {
 
 /// A block of Llama on one rank, with a loss and operators that run as given.
 fn held(graph: &Graph, name: &str, loss: LossGradient, is_eager: bool) -> BlockWork {
+    held_by_rank(graph, name, loss, is_eager, 1)
+}
+
+/// The same on one of several tensor-parallel ranks.
+fn held_by_rank(
+    graph: &Graph,
+    name: &str,
+    loss: LossGradient,
+    is_eager: bool,
+    ranks: u32,
+) -> BlockWork {
+    let sharding = Sharding { tensor_parallel: ranks, ..Sharding::NONE };
     block(graph, name).work(&ShardContext {
         is_eager,
         loss: LossKind::usual(loss),
-        ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
+        ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
     })
 }
 
@@ -138,21 +150,24 @@ const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_s
 fn a_loss_holds_what_its_kernel_needs() {
     let graph = graph(LLAMA, GraphOptions::default());
     let logits = 3.0 * 128.0 * 100_000.0;
-    for (loss, bytes) in [
-        (LossGradient::InPlace, 2.0),
-        (LossGradient::Fused, 4.0),
-        (LossGradient::OverSoftmax, 6.0),
-        (LossGradient::Uncast, 6.0),
-        (LossGradient::OverCopy, 10.0),
-        (LossGradient::Apart, 12.0),
-        (LossGradient::Chunked, 0.5),
+    for (loss, bytes, of_two_ranks) in [
+        (LossGradient::InPlace, 2.0, 2.0),
+        (LossGradient::Fused, 4.0, 4.0),
+        (LossGradient::OverSoftmax, 6.0, 6.0),
+        (LossGradient::Uncast, 6.0, 6.0),
+        (LossGradient::OverCopy, 10.0, 10.0),
+        (LossGradient::Apart, 12.0, 12.0),
+        (LossGradient::LossParallel, 12.0, 16.0),
+        (LossGradient::Chunked, 0.5, 0.5),
         // 100,000 logits for 64 features: chunks of one token.
-        (LossGradient::WithHead, 0.0),
+        (LossGradient::WithHead, 0.0, 0.0),
     ] {
-        let work = held(&graph, "head", loss, false);
-        let peak = work.saved_bytes(BlockRecompute::None) + work.gradients;
-        let of_logit = peak.as_f64() / logits;
-        assert!((bytes..bytes + 0.02).contains(&of_logit), "{loss}: {of_logit}");
+        for (ranks, bytes) in [(1, bytes), (2, of_two_ranks)] {
+            let work = held_by_rank(&graph, "head", loss, false, ranks);
+            let peak = work.saved_bytes(BlockRecompute::None) + work.gradients;
+            let of_logit = peak.as_f64() / logits * f64::from(ranks);
+            assert!((bytes..bytes + 0.04).contains(&of_logit), "{loss}, {ranks}: {of_logit}");
+        }
     }
 }
 

@@ -280,7 +280,7 @@ fn kinds_that_join_or_reshape_tensors_say_what_does_not_fit() {
     );
     check_two(
         json!({"name": "a", "kind": "elementwise", "function": "exp"}),
-        "operator `a`: takes 1 inputs, but is given 2",
+        "operator `a`: takes 1 input, but is given 2",
     );
     let check_one = |node: Value, expected: &str| {
         check(json!([features(6), node]), json!([edge("x", "a")]), expected);

@@ -135,7 +135,7 @@ fn bound_of(part: &str, is_offloaded: bool) -> &'static str {
         "compute" | "recompute" => "kernels, below",
         "pipeline bubble" => "stages waiting for each other",
         "optimizer" if is_offloaded => "memory bandwidth of the host",
-        "optimizer" => "memory bandwidth",
+        "optimizer" => "memory bandwidth and the host",
         "waiting for the host" => "launching kernels",
         _ => "links",
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::bail;
 use indicatif::HumanCount;
 use ir::framework::IDEAL;
+use ir::plan::Optimizer;
 use ir::replication::DataParallelMethod;
 use planner::report::OperatorReport;
 use planner_core::operators::{OperatorPlan, OperatorSearch, SplitOperator, solve};
@@ -35,6 +36,12 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
         if is_given {
             bail!("`{option}` has no effect with `--per-operator`\nhint: leave it out");
         }
+    }
+    if let Some(optimizer @ (Optimizer::Muon | Optimizer::Adafactor)) = setting.optimizer {
+        bail!(
+            "`--per-operator`: {optimizer} updates whole matrices, which parts of operators do not tell\nhint: \
+             `--optimizer adamw`"
+        );
     }
     let input = read(&problem.model, problem.gpus, &setting, &Constraints::default())?;
     if input.cluster.has_unlike_gpus() {

@@ -147,3 +147,21 @@ fn lengths_that_are_none_are_refused() {
     );
     place.fails("search models/llama-3.1-8b --gpus 8 --packing none", &["--document-lengths"]);
 }
+
+/// Without packing a micro-batch is padded to its longest document, and a run ends with the first that does not fit: one
+/// long document among two thousand needs the memory that all long ones do.
+#[test]
+fn the_longest_document_has_to_fit() {
+    let place = Workplace::new();
+    let rare = place.write("rare.txt", "64\n".repeat(1999) + "4000\n");
+    let long = place.write("long.txt", "4000\n");
+    let of = |lengths: &str| {
+        evaluated(&format!(
+            "models/llama-3.1-8b --gpus 8 --framework megatron-core --layout tp4-sp-dp2-mbs4 --zero 1 --seq-len 4096 --recompute \
+             none --headroom 0 --document-lengths {lengths} --packing none"
+        ))
+    };
+    let [rare, long] = [&rare, &long].map(|it| of(it));
+    assert_eq!(rare["peak_memory_bytes"], long["peak_memory_bytes"]);
+    assert!(number(&rare, "step_time_seconds") < 0.5 * number(&long, "step_time_seconds"));
+}

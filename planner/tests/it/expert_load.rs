@@ -134,7 +134,11 @@ fn plans_keep_their_load() {
     for (load, says) in [
         (serde_json::json!({"counts": []}), "no counts"),
         (serde_json::json!({"counts": [[1, 2, 3, 4, 5, 6, 7, 8], [1]]}), "line 2 has 1 counts"),
-        (serde_json::json!({"counts": [[0, 0, 0, 0, 0, 0, 0, 0]]}), "no token goes"),
+        (
+            serde_json::json!({"counts": [[0, 0, 0, 0, 0, 0, 0, 0]]}),
+            "row 1: 0 experts have tokens, but each token goes to 2",
+        ),
+        (serde_json::json!({"counts": [[9, 0, 0, 0, 0, 0, 0, 0]]}), "row 1: 1 experts have tokens"),
         (serde_json::json!({"log-normal": 1e300}), "a number from 0 to 5"),
         (serde_json::json!({"log-normal": -1.0}), "a number from 0 to 5"),
     ] {

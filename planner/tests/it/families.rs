@@ -40,7 +40,7 @@ fn setup(num_gpus: u32) -> Setup {
         training: Training {
             sequence_length: 4096,
             global_batch_size: u64::from(num_gpus) * 4,
-            precision: "bf16".parse().unwrap(),
+            precision: ir::cluster::Precision::Bf16,
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
             bf16_moments: false,

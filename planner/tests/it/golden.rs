@@ -64,7 +64,7 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
       tp4 sp cp1 ep1 pp2 vpp4 dp4 zero1/4 64x2 interleaved-1f1b none: 50.6840 s
     models/mixtral-8x7b --gpus 32
-      tp2 sp cp1 ep1 pp4 vpp4 dp4 zero1/4 64x1 interleaved-1f1b norms+expert_activations: 10.9897 s
+      tp2 sp cp1 ep1 pp4 vpp4 dp4 zero1/4 64x1 interleaved-1f1b norms+expert_activations: 11.4585 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
       tp1 cp1 ep4 pp4 vpp1 dp4 zero1/4 32x2 1f1b norms+expert_activations: 5.8826 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096

@@ -218,9 +218,10 @@ fn mistakes_are_named() {
             "the tree has a cycle",
         ),
         ("SwitchName=a Switches=b\n", "switch `b` is below `a`, but has no line of its own"),
+        ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]\n", "`n1` is below `a` and below `b`"),
         (
-            "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]\n",
-            "node `n1` is below `a` and below `b`",
+            "SwitchName=r Switches=a,b\nSwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n1\n",
+            "`c` is below `a` and below `b`",
         ),
         ("SwitchName=a Nodes=n[1-\n", "ends within brackets"),
         ("blocks:\n- nodes: [a]\n", "an entry has no `switch`"),

@@ -318,3 +318,20 @@ fn each_group_has_its_own_kernels_and_waits() {
     assert!(ranks.iter().any(|rank| waits(rank) == 0.0), "{ranks:?}");
     assert!(ranks.iter().any(|rank| waits(rank) > 1e-4 * step), "{ranks:?}");
 }
+
+/// Energy is that of each kind's GPUs, and a checkpoint is written by the nodes of all groups.
+#[test]
+fn a_run_counts_the_gpus_and_nodes_of_all_groups() {
+    let of = |cluster: &str, more: &[&str]| {
+        let words = ["search", "models/llama-3.1-8b", "--gpus", "32", "--cluster", cluster];
+        settled(&[&words[..], &["--tokens", "1T"], more].concat())["training_run"].clone()
+    };
+    let number = |run: &Value, name: &str| run[name].as_f64().unwrap();
+    let run = of("v100:2,h100:2", &["--precision", "fp16"]);
+    let mean = number(&run, "megawatt_hours") * 1e6 / (number(&run, "days") * 24.0 * 32.0);
+    assert!((mean / 500.0 - 1.0).abs() < 1e-6, "{mean} W a GPU, of 300 and 700");
+    let run = of("gh200:16,h100:2", &["--framework", "ideal"]);
+    let written = number(&run, "checkpoint_bytes") / 18e9;
+    let stall = number(&run, "checkpoint_seconds");
+    assert!((stall / written - 1.0).abs() < 1e-6, "{stall} s, not {written} with 18 nodes");
+}

@@ -1,6 +1,6 @@
 //! Reader of Hugging Face `config.json`, with a data file for each family (`ir/families/`).
 //!
-//! Builds the same model as the transformers library, version 4.57: the same defaults for absent fields, the same
+//! Builds the same model as the transformers library, version 5.24: the same defaults for absent fields, the same
 //! biases and norms. Functions in this folder add what the data of a family cannot express.
 
 mod bert;

@@ -348,7 +348,7 @@ impl StageState {
     /// Checks that the `done`-th of `all` reductions or updates is neither repeated nor too early: there is one after
     /// all backwards, or one after each.
     fn in_time(&self, action: Action, done: u32, all: u32) -> Result<(), Defect> {
-        if all > 1 && all != self.all_backwards {
+        if done > 1 && all != self.all_backwards {
             return Err(Defect::Repeated { action, full: false });
         }
         let expected = if all == 1 { self.all_backwards } else { done };

@@ -55,7 +55,7 @@ impl ScheduleKind {
         if !self.is_interleaved() && v != expected {
             return Err(GenerateError::VirtualStages { kind: self, virtual_stages: v, expected });
         }
-        if matches!(self, Self::Zbv | Self::VHalf | Self::VMin) && p > MOST_RANKS_OF_V {
+        if matches!(self, Self::VHalf | Self::VMin) && p > MOST_RANKS_OF_V {
             return Err(GenerateError::TooManyRanks {
                 kind: self,
                 num_ranks: p,

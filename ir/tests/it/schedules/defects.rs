@@ -550,7 +550,7 @@ fn schedules_that_are_too_large_are_refused_before_they_are_made() {
         message(ScheduleKind::OneFOneB, 8, 1_000_000, 1),
         "8 stages x 1000000 micro-batches are more than the 524288 forwards that a schedule has at most"
     );
-    for kind in [ScheduleKind::Zbv, ScheduleKind::VHalf, ScheduleKind::VMin] {
+    for kind in [ScheduleKind::VHalf, ScheduleKind::VMin] {
         let expected =
             format!("schedule `{kind}` is worked out for 512 pipeline ranks at most, not 513");
         assert_eq!(message(kind, 513, 1, 2), expected);

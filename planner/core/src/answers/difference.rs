@@ -117,7 +117,11 @@ pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String 
             let tokens = u64::from(layout.micro_batch_size) * problem.training.sequence_length
                 / u64::from(context_parallel);
             let ranks = count_of(tensor_parallel, "rank", "ranks");
-            format!("{tokens} tokens at a time, products over {ranks}")
+            let shared = match context_parallel {
+                1 => String::new(),
+                ranks => format!(" of sequences over {ranks} ranks"),
+            };
+            format!("{tokens} tokens at a time{shared}, products over {ranks}")
         }
         "recompute" => format!("recompute {}", layout.recompute),
         "waiting for the host" => format!("CUDA graphs of {}", layout.switches.cuda_graphs),

@@ -76,7 +76,8 @@ pub fn sensitivities(
                     return all;
                 }
                 let (own, _) = simulated(&other, plan.layout, &plan.stage_ends);
-                let is_too_large = !other.fits_with_headroom(&own.evaluation.memory);
+                let at = other.at_rank(&plan.layout, own.evaluation.fullest_rank);
+                let is_too_large = !at.fits_with_headroom(&own.evaluation.memory);
                 // Without any plan that fits there is no choice.
                 let Some(best) = outcome.plans.first() else { break };
                 // The plan's stages were cut for other costs, and may happen to be cut better.

@@ -234,7 +234,8 @@ impl<'a> OnHardware<'a> {
 
 impl SplitCosts for OnHardware<'_> {
     fn exchange(&self, collective: Collective, axes: ByMeshAxis<bool>, bytes: Bytes) -> Seconds {
-        self.problem.hardware.network.time(collective, self.group(axes), bytes)
+        let Hardware { network, framework, .. } = &self.problem.hardware;
+        network.time(collective, self.group(axes), bytes) * framework.exchanges.within_blocks
     }
 
     fn kernels(&self, split: &SplitOp, operator: &Operator<'_>, reads_data: bool) -> SplitKernels {
@@ -288,7 +289,8 @@ impl SplitCosts for OnHardware<'_> {
         let time = |collective, element: u64| {
             let bucket = Bytes::new(BUCKET_PARAMETERS * element);
             let share = elements as f64 / BUCKET_PARAMETERS as f64;
-            self.exchange(collective, axes, bucket) * (factor * share)
+            let network = &self.problem.hardware.network;
+            network.time(collective, self.group(axes), bucket) * (factor * share)
         };
         if self.zero > ZeroStage::None {
             let reduce = time(Collective::ReduceScatter, self.bytes.gradient);

@@ -31,7 +31,7 @@ pub struct Operators<'a> {
     pub all: Vec<Operator<'a>>,
 }
 
-/// A tensor: what an operator puts out, or data, by the names of its block and input.
+/// A tensor: what an operator puts out, or data, by the position of its block and the input's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Made(usize),
@@ -134,8 +134,8 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// Where the inputs of a block come from: each output of the block before goes to the first input of its shape that
-/// bears its name or, where none does, to the first of its shape; all others are data.
+/// Where the inputs of a block come from: each output of the block before goes to the first free input of its shape; all
+/// other inputs are data.
 fn taken(block: &Block, position: usize, given: &[(usize, &Tensor)]) -> BTreeMap<OpId, Source> {
     let inputs: Vec<Node<'_>> =
         block.nodes().filter(|node| node.op.kind == OpKind::Input).collect();

@@ -10,8 +10,8 @@ use super::balanced;
 const ROUNDING: f64 = 1e-9;
 
 /// Ends of `num_stages` stages, an even number, that minimise the time of the slowest rank, where stage `c` shares its
-/// rank with stage `num_stages - 1 - c`; of those partitions, one with the fastest slowest stage. `None` if there are
-/// fewer blocks than stages.
+/// rank with stage `num_stages - 1 - c`; of those partitions, one with the fastest slowest stage, with
+/// the work of the other ranks evened out. `None` if there are fewer blocks than stages.
 ///
 /// Ranks take blocks from both ends of the chain, inwards. If the ranks down to `r` have taken the first
 /// `i` blocks, those within limits on ranks and stages leave blocks up to
@@ -48,7 +48,61 @@ pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
         |ends| slowest_stage(prefix, ends),
         |stage| within(prefix, num_stages, Limits { rank, stage }),
     );
-    Some(ends)
+    Some(evened(prefix, ends))
+}
+
+/// Ends of stages with blocks moved from one stage to another, between which each stage passes a block on, for as long as
+/// that evens out the work of two ranks, or of the two stages of one. Neither the slowest rank nor the slowest stage gets
+/// slower.
+fn evened(prefix: &[f64], mut ends: Vec<usize>) -> Vec<usize> {
+    let limits = [slowest_rank(prefix, &ends), slowest_stage(prefix, &ends)];
+    let [rank_limit, stage_limit] = limits.map(|limit| limit * (1.0 + ROUNDING));
+    let last = ends.len() - 1;
+    // Each move lowers the sum of squares of ranks' times, or that of stages'.
+    for _ in 0..2 * ends.len() {
+        let times: Vec<f64> = stages(&ends).map(|stage| time(prefix, stage)).collect();
+        let rank_of = |stage: usize| times[stage] + times[last - stage];
+        let moved = |giver: usize, taker: usize| {
+            let is_rank = giver == last - taker;
+            let [before, to] = if is_rank {
+                [times[giver], times[taker]]
+            } else {
+                [rank_of(giver), rank_of(taker)]
+            };
+            // The block that the giver loses, and that which the taker gains.
+            let [lost, gained] = if giver < taker {
+                [ends[giver] - 1, ends[taker - 1] - 1]
+            } else {
+                [ends[giver - 1], ends[taker]]
+            };
+            let [lost, gained] = [lost, gained].map(|block| time(prefix, block..block + 1));
+            if (before - lost).max(to + gained) >= before * (1.0 - ROUNDING) {
+                return None;
+            }
+            let mut moved = ends.clone();
+            for end in &mut moved[giver.min(taker)..giver.max(taker)] {
+                *end = if giver < taker { *end - 1 } else { *end + 1 };
+            }
+            let is_possible = moved.is_sorted_by(|a, b| a < b)
+                && moved[0] > 0
+                && slowest_rank(prefix, &moved) <= rank_limit
+                && slowest_stage(prefix, &moved) <= stage_limit;
+            is_possible.then_some(moved)
+        };
+        // Stages of the ranks with least to do first, and the stages on either side of them.
+        let mut takers: Vec<usize> = (0..=last).collect();
+        takers.sort_by(|a, b| rank_of(*a).total_cmp(&rank_of(*b)));
+        let better = takers.into_iter().find_map(|taker| {
+            (1..=last).find_map(|distance| {
+                let before = taker.checked_sub(distance);
+                let after = Some(taker + distance).filter(|it| *it <= last);
+                [before, after].into_iter().flatten().find_map(|giver| moved(giver, taker))
+            })
+        });
+        let Some(better) = better else { break };
+        ends = better;
+    }
+    ends
 }
 
 /// The best partition found by bisection on the time limit, above the lower bound `bound`.

@@ -189,6 +189,26 @@ fn mirrored_chains_are_cut_best() {
     }
 }
 
+/// Ranks inside the slowest are not left idle: none of the 8 pairs of stages has less than 4 of 32 layers where the
+/// slowest has 5.
+#[test]
+fn mirrored_chains_are_evened_out() {
+    let layers = [30; 32];
+    let prefix = prefix_sums(&[&[1], &layers[..], &[100]].concat());
+    let ends = mirrored(&prefix, 16).unwrap();
+    let stages: Vec<Nanos> = (0..16)
+        .map(|stage| {
+            prefix[ends[stage]] - if stage == 0 { Nanos::ZERO } else { prefix[ends[stage - 1]] }
+        })
+        .collect();
+    let ranks: Vec<u64> = (0..8).map(|rank| (stages[rank] + stages[15 - rank]).get()).collect();
+    assert_eq!(ranks.iter().max(), Some(&150), "{ranks:?}");
+    assert!(ranks.iter().all(|rank| *rank >= 120), "{ranks:?}");
+    let halves = (0..8).map(|rank| [stages[rank], stages[15 - rank]].map(Nanos::get));
+    let uneven = halves.filter(|[front, back]| front.abs_diff(*back) > 30).count();
+    assert!(uneven <= 1, "but for the head's: {stages:?}");
+}
+
 /// Bottleneck by an integer program with one count of layers per stage, as equal layers need no variable each.
 fn integer_program(layer: f64, head: f64, num_layers: u32, num_stages: usize) -> f64 {
     let mut variables = variables!();

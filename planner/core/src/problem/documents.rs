@@ -16,8 +16,9 @@ const DRAWS: usize = 16;
 /// Seed of the draws.
 const SEED: u64 = 2;
 
-/// Share of the draws in which the longest sequences need at most the memory that is planned for.
-const OF_MEMORY: f64 = 0.9;
+/// Standard deviations above the mean of a logarithm that one document of a million is: runs have about as many, and
+/// end with the first micro-batch that does not fit.
+const RAREST: f64 = 4.75;
 
 /// Documents whose mean length is that of the draws.
 const OF_MEAN: usize = 1 << 14;
@@ -114,15 +115,29 @@ impl Sequences {
     /// Sizes of the sequences of the replica that all others wait for.
     pub(crate) fn of(&self, split: BatchSplit) -> DocumentSizes {
         let drawn = self.drawn(split);
-        let at = |all: &[u64], usual: f64| {
-            let quantile = self.quantile.unwrap_or(usual);
+        let at = |all: &[u64]| {
+            let quantile = self.quantile.unwrap_or(0.5);
             all[((all.len() - 1) as f64 * quantile).round() as usize]
         };
-        DocumentSizes {
-            attended: at(&drawn.attended, 0.5),
-            padded: at(&drawn.padded, 0.5),
-            longest: at(&drawn.longest, OF_MEMORY),
-        }
+        let longest = match self.quantile {
+            Some(_) => at(&drawn.longest),
+            None => self.longest(),
+        };
+        DocumentSizes { attended: at(&drawn.attended), padded: at(&drawn.padded), longest }
+    }
+
+    /// Tokens of the longest sequence of a run, for which there has to be memory.
+    fn longest(&self) -> u64 {
+        let longest = match (&self.documents.packing, &self.documents.lengths) {
+            (Packing::FirstFit | Packing::Balanced, _) => self.whole,
+            (Packing::None, DocumentLengths::LogNormal { mean, sigma }) => {
+                (mean.ln() - sigma * sigma / 2.0 + sigma * RAREST).exp().round() as u64
+            }
+            (Packing::None, DocumentLengths::Counted(counted)) => {
+                counted.last().map_or(self.whole, |(length, _)| *length)
+            }
+        };
+        longest.clamp(1, self.whole)
     }
 
     /// Tokens of documents in a step, over its sequences times their length.

@@ -76,10 +76,10 @@ pub struct Problem {
 #[non_exhaustive]
 pub enum ProblemError {
     /// A load of experts that is none.
-    #[error("the load of experts: {0}")]
+    #[error("the load of experts")]
     ExpertLoad(#[from] ExpertLoadError),
     /// Lengths of documents that are none.
-    #[error("the lengths of documents: {0}")]
+    #[error("the lengths of documents")]
     DocumentLengths(#[from] DocumentsError),
     /// Documents that no sequence can hold.
     #[error(
@@ -440,7 +440,8 @@ impl Problem {
         if layers.is_empty() {
             return Ok(self);
         }
-        load.check()?;
+        let top_k = layers.iter().filter_map(|it| self.graph.class(*it).top_k()).max();
+        load.check(top_k.unwrap_or_default())?;
         if let ExpertLoad::Counts(rows) = &load {
             let routers = layers.iter().filter_map(|it| self.graph.class(*it).num_experts());
             let num_experts = routers.max().unwrap_or_default();

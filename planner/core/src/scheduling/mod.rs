@@ -4,7 +4,6 @@
 //! policy. Two kinds of policy are tried, with many settings of each: greedy ones, and the order of forwards and input
 //! gradients of a named family, with weight gradients filled into the gaps. Local search improves the best. The named
 //! families are among the candidates, so the result is never worse than the best of them that fits.
-//! worse than the best of them that fits.
 
 mod list;
 mod local;

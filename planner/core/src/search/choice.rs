@@ -120,7 +120,7 @@ const LEAST_ODDS: f64 = 1.0 / 3.0;
 
 /// The plans to show, at most `top`, best first: the simplest of those that the best does not beat by more than
 /// [`SIMPLICITY_TOLERANCE`], then of each other kind the simplest that the best of its kind does not beat by more. The
-/// fastest is among them.
+/// fastest is among them where `top` is more than 1.
 ///
 /// The first has at least a third of the odds of the likeliest plan shown. All odds are of one sample, of the plans
 /// shown and the fastest of each other kind: the share of draws in which each is the fastest.

@@ -375,8 +375,8 @@ impl<'a> Searcher<'a> {
         let num_ranks = layout.pipeline_parallel as usize;
         if problem.groups.is_some() {
             let Assignment { shape, ranks, .. } = assignment;
-            let times = shape.stage_times(problem, self.chain, layout.recompute, ranks);
-            return times.balanced(num_ranks, fits);
+            let blocks = (self.chain, layout.recompute);
+            return shape.balanced_on_groups(problem, blocks, (ranks, num_ranks), fits);
         }
         let prefix = assignment.shape.prefix(self.chain, layout.recompute, 0);
         let ends = partition(&prefix, num_ranks, fits)?;

@@ -37,8 +37,8 @@ pub struct Orders {
     cycles: Memo<Numbers, Option<Arc<Cycle>>>,
 }
 
-/// Numbers of micro-batches per rank from which a step is extrapolated from fewer cycles, tried in this order until the
-/// step is periodic.
+/// A step is simulated with this many micro-batches for each rank and extrapolated; the next number is tried where the
+/// step is not periodic yet.
 const FEW: [u32; 3] = [4, 8, 32];
 
 impl Orders {

@@ -16,8 +16,7 @@ use ir::units::Nanos;
 use super::chain::ChainIndex;
 use super::memo::Memo;
 use super::ranks::PipelineRanks;
-use super::stage_times::StageTimes;
-use crate::partition::{balanced, evened, mirrored};
+use crate::partition::{balanced, evened, mirrored, partition_of};
 use crate::problem::{BatchSplit, Problem};
 
 /// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
@@ -269,17 +268,24 @@ impl Shape {
         std::iter::once(Nanos::ZERO).chain(ends).collect()
     }
 
-    /// Times of blocks on the GPUs of each pipeline rank.
-    pub fn stage_times(
+    /// Ends of stages on GPUs of several kinds that minimise the time of the slowest, and even out the others, where
+    /// `fits(s, start, end)` says that stage `s` can hold blocks `start` to `end`; `None` if no partition fits.
+    pub fn balanced_on_groups(
         &self,
         problem: &Problem,
-        chain: &ChainIndex,
-        recompute: Recompute,
-        ranks: &PipelineRanks,
-    ) -> StageTimes {
+        (chain, recompute): (&ChainIndex, Recompute),
+        (ranks, num_stages): (&PipelineRanks, usize),
+        fits: impl Fn(usize, usize, usize) -> bool,
+    ) -> Option<Vec<usize>> {
         let prefixes = (0..problem.num_groups()).map(|group| self.prefix(chain, recompute, group));
-        let of_rank = |rank| problem.group_of(ranks, rank);
-        StageTimes::new(prefixes.collect(), (0..ranks.group.size as usize).map(of_rank).collect())
+        let prefixes: Vec<Vec<Nanos>> = prefixes.collect();
+        let num_ranks = ranks.group.size as usize;
+        let groups: Vec<usize> = (0..num_ranks).map(|rank| problem.group_of(ranks, rank)).collect();
+        let time = |stage: usize, start: usize, end: usize| {
+            let prefix = &prefixes[groups[stage % num_ranks]];
+            prefix[end] - prefix[start]
+        };
+        partition_of(chain.num_blocks(), num_stages, num_ranks, time, fits)
     }
 
     /// Ends of stages that minimise the slowest stage, with ranks evened out; or, where the first stage shares its rank
@@ -296,8 +302,10 @@ impl Shape {
         let num_ranks = group.size as usize;
         self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
             if problem.groups.is_some() {
-                let times = self.stage_times(problem, chain, policy, ranks);
-                return times.balanced(num_stages, |_, _, _| true).map(Into::into);
+                let of_ranks = (ranks, num_stages);
+                let ends =
+                    self.balanced_on_groups(problem, (chain, policy), of_ranks, |_, _, _| true);
+                return ends.map(Into::into);
             }
             let prefix = self.prefix(chain, policy, 0);
             let ends = match placement {

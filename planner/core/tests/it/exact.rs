@@ -126,7 +126,7 @@ fn quantised_experts_are_spread_as_far_as_is_fastest() {
     let graph = model.training_graph(GraphOptions::default(), Some(&adapters)).unwrap();
     let cluster = preset("gb200-nvl72").unwrap();
     let framework = cost_models::frameworks::preset("ideal").unwrap();
-    let precision = Some("fp32".parse().unwrap());
+    let precision = Some(ir::cluster::Precision::Fp32);
     let choices = Choices {
         sequence_length: Some(96),
         global_batch_size: Some(2),

@@ -47,7 +47,7 @@ fn make(description: &Value, request: &Request) -> Plan {
     let training = Training {
         sequence_length: 1024,
         global_batch_size: 16,
-        precision: "bf16".parse().unwrap(),
+        precision: ir::cluster::Precision::Bf16,
         ..Choices::default().resolve(&model, graph.has_sequence(), &cluster, 4)
     };
     let problem = Problem::new(graph, training, &cluster, ideal(), 4).unwrap();

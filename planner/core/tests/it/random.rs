@@ -5,6 +5,7 @@ use std::env;
 use cost_models::clusters::preset;
 use cost_models::frameworks;
 use ir::cluster::Cluster;
+use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{Choice, PartialLayout, ZeroStage};
@@ -132,7 +133,7 @@ fn replication() -> impl Strategy<Value = (DataParallelMethod, Option<GradientCo
 fn trainings() -> impl Strategy<Value = Training> {
     let sizes = (select(vec![96u64, 512, 1000, 2048]), 1u64..25);
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
-    let precisions = select(vec!["bf16", "fp16", "fp32"]);
+    let precisions = select(vec![Precision::Bf16, Precision::Fp16, Precision::Fp32]);
     (sizes, precisions, optimizers, any::<[bool; 3]>(), replication()).prop_map(
         |(
             sizes,
@@ -145,7 +146,7 @@ fn trainings() -> impl Strategy<Value = Training> {
             Training {
                 sequence_length: sizes.0,
                 global_batch_size: sizes.1,
-                precision: precision.parse().expect("a precision"),
+                precision,
                 optimizer,
                 fp32_gradients,
                 bf16_moments,

@@ -150,8 +150,10 @@ impl FailureArgs {
         limit: &Limit,
     ) -> anyhow::Result<TrainingJob> {
         let Input { problem, cluster, .. } = input;
-        let (num_gpus, per_node) = (problem.limits.num_gpus, cluster.gpus_per_node.max(1));
-        let num_nodes = num_gpus.div_ceil(per_node);
+        let num_gpus = problem.limits.num_gpus;
+        let sizes = cluster.groups.iter().map(|group| group.cluster.gpus_per_node);
+        let per_node = sizes.fold(cluster.gpus_per_node.max(1), u32::max);
+        let num_nodes = cluster.num_nodes(num_gpus);
         let groups = plan.layout.replica_groups(per_node);
         if failures.on_failure == OnFailure::Shrink && groups == 1 {
             let apart = plan.layout.shards_that_fail_apart(per_node);
@@ -214,9 +216,12 @@ impl FailureArgs {
         );
         let usual = CheckpointBytes::USUAL_NODE_BANDWIDTH * f64::from(num_nodes);
         let outermost = cluster.levels.last().context("a cluster has a network")?;
+        let own = std::iter::once(cluster.host_link_bandwidth);
+        let of_groups = cluster.groups.iter().map(|group| group.cluster.host_link_bandwidth);
+        let slowest = own.chain(of_groups).map(BytesPerSecond::get).fold(f64::INFINITY, f64::min);
         let links = CheckpointLinks {
             storage: BytesPerSecond::new(self.storage_bandwidth.map_or(usual, |it| it * 1e9)),
-            host: cluster.host_link_bandwidth,
+            host: BytesPerSecond::new(slowest),
             network: outermost.bandwidth,
         };
         let times = bytes.times(to, self.asynchronous_checkpoints, links);

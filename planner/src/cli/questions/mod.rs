@@ -187,7 +187,7 @@ impl QuestionArgs {
             tokens,
             tokens
         );
-        let watts = self.watts.or(input.cluster.gpu.power_watts);
+        let watts = self.watts.or_else(|| input.cluster.power_watts());
         let prices = Prices { gpu_hour: self.price, watts };
         Ok(Some(TrainingRun::new(tokens, &job, &failures, &prices, args.seed)?))
     }

@@ -194,13 +194,18 @@ fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
         );
         for term in difference.terms.iter().take(NUM_TERMS).filter(|term| term.more() != 0.0) {
             let sign = if term.more() < 0.0 { '\u{2212}' } else { '+' };
+            let [there, here] = &term.because;
+            let because = if here == there {
+                format!("{here} in both")
+            } else {
+                format!("{here} here, {there} there")
+            };
             let _ = write!(
                 items,
-                "<li>{}: {sign}{} ({} here, {} there)</li>",
+                "<li>{}: {sign}{} ({})</li>",
                 Escaped(term.term),
                 Seconds::new(term.more().abs()),
-                Escaped(&term.because[1]),
-                Escaped(&term.because[0]),
+                Escaped(&because),
             );
         }
         items.push_str("</ul></li>\n");

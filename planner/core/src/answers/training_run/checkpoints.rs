@@ -1,5 +1,7 @@
 //! Times of checkpoints, from the bytes of a plan's states.
 
+use ir::graph::{ShapeCounts, ShardContext, Sharding, Sizes};
+use ir::layout::ZeroStage;
 use ir::units::{Bytes, BytesPerSecond};
 use serde::Serialize;
 
@@ -50,6 +52,20 @@ pub struct CheckpointLinks {
     pub network: BytesPerSecond,
 }
 
+/// Shapes of all trained parameters.
+fn shapes(problem: &Problem) -> ShapeCounts {
+    let whole = ShardContext::plain(Sizes::ONE, Sharding::NONE);
+    let counts = problem.graph.class_counts();
+    let mut all = ShapeCounts::default();
+    for (class, block) in problem.graph.classes() {
+        let parameters = block.work(&whole).parameters;
+        let count = u64::from(counts[class.0]);
+        all.add_times(parameters.dense_shapes, count);
+        all.add_times(parameters.expert_shapes, count);
+    }
+    all
+}
+
 impl CheckpointBytes {
     /// Bandwidth to storage of a node where none is given, in bytes per second.
     ///
@@ -62,8 +78,13 @@ impl CheckpointBytes {
     pub fn new(problem: &Problem, plan: &EvaluatedPlan) -> Self {
         let bytes = problem.state_bytes();
         let mesh = plan.layout.mesh();
+        // Sharded weights in 16 bits are gathered from the master weights where a framework keeps no others.
+        let weight = match plan.layout.zero_stage {
+            ZeroStage::Parameters => bytes.shard,
+            _ => bytes.parameter,
+        } as f64;
         let share = |parameters: u64, shapes, num_copies: u32| {
-            let of_each = bytes.parameter as f64 + bytes.of(parameters, shapes).optimizer;
+            let of_each = weight + bytes.of(parameters, shapes).optimizer;
             parameters as f64 * of_each / f64::from(num_copies.max(1))
         };
         let of = |held: &Holdings| {
@@ -77,8 +98,8 @@ impl CheckpointBytes {
         let of_fullest = |step: &Step<'_>| step.assignment.held.iter().map(of).fold(0.0, f64::max);
         let of_groups = on_groups(problem, plan.layout, &plan.stage_ends, of_fullest);
         let fullest = of_groups.into_iter().fold(0.0, f64::max);
-        let trained = problem.parameters().trained as f64;
-        let all = trained * (bytes.parameter as f64 + bytes.optimizer);
+        let trained = problem.parameters().trained;
+        let all = trained as f64 * (weight + bytes.of(trained, shapes(problem)).optimizer);
         Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest) }
     }
 

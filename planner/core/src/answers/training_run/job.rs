@@ -27,7 +27,7 @@ pub struct Failures {
     pub components: Vec<Component>,
     /// Reaction to a failure.
     pub on_failure: OnFailure,
-    /// Spare nodes that are ready; as many as it takes, if none.
+    /// Spare nodes that are ready; `None` for as many as it takes.
     pub spares: Option<u32>,
     /// Seconds until a failure is noticed.
     pub detection_seconds: f64,

@@ -41,15 +41,6 @@ impl Step<'_> {
     }
 
     fn check_transparent(&self) -> Result<(), TasksError> {
-        let problem = self.assignment.problem;
-        if problem.vocabulary_parallel {
-            return Err(TasksError::Opaque {
-                what: "a vocabulary over pipeline ranks is exchanged between all of them at times that no rank's order \
-                       says"
-                    .to_owned(),
-                works: "a plan without `--vocabulary-parallel`",
-            });
-        }
         let Some(what) = Builder::new(self.assignment, &self.layout).any_replicas().opaque() else {
             return Ok(());
         };

@@ -1,0 +1,1 @@
+trl sft --config trl-defaults.yaml --num_processes 8

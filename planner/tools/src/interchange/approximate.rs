@@ -200,6 +200,15 @@ fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &EvaluatedPlan) -
     let (a, b) = (&old.training, &new.training);
     differ("precision", a.precision.to_string(), b.precision.to_string());
     differ("optimizer", format!("{:?}", a.optimizer), format!("{:?}", b.optimizer));
+    differ(
+        "replicas agree by",
+        a.data_parallel_method.to_string(),
+        b.data_parallel_method.to_string(),
+    );
+    let sent = |it: &Training| {
+        it.gradient_compression.map_or_else(|| "whole".to_owned(), |it| it.to_string())
+    };
+    differ("gradients sent", sent(a), sent(b));
     let sums = |it: &Training| if it.fp32_gradients { "fp32" } else { "16 bits" }.to_owned();
     differ("gradients in", sums(a), sums(b));
     differ("moments in", a.moments().to_string(), b.moments().to_string());

@@ -347,7 +347,7 @@ impl Launch {
     /// Training program of a known tool in a command.
     fn of(command: &Command, files: &Files) -> Option<Self> {
         let words = &command.words;
-        if command.only_prints() {
+        if command.starts_nothing() {
             return None;
         }
         (0..words.len()).find_map(|place| {
@@ -400,7 +400,7 @@ fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)
 
 /// Index and word of the Python program that a command starts: a file, or the module after `-m`.
 fn program(command: &Command) -> Option<(usize, &Word)> {
-    let words = Some(&command.words).filter(|_| !command.only_prints())?;
+    let words = Some(&command.words).filter(|_| !command.starts_nothing())?;
     let place = (0..words.len()).find(|place| is_program(words, *place))?;
     Some((place, words.get(place)?))
 }
@@ -455,6 +455,7 @@ pub(super) fn source<'a>(
         num_layers: None,
         has_experts: false,
         is_all_mixture: false,
+        has_no_dropout: false,
     })
 }
 

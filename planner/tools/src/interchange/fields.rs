@@ -69,6 +69,7 @@ fields! {
     framework.kernels.loss.gradient;
     framework.memory.cublas_workspace;
     framework.memory.transformer_engine;
+    framework.memory.stores_8_bits;
     num_gpus;
     shard_groups;
     expert_load;
@@ -108,7 +109,9 @@ pub(super) fn get(run: &Run<'_>, path: &str) -> Option<String> {
 pub(super) fn set(settings: &mut Imported, path: &str, value: &str) -> serde_json::Result<()> {
     let activations = &mut settings.layout.offload.activations;
     match path {
-        "layout.num_micro_batches" => settings.training.num_micro_batches = value.parse().ok(),
+        "layout.num_micro_batches" => {
+            settings.training.num_micro_batches = serde_json::from_value(literal(value))?;
+        }
         "layout.offload.all_layers" if value == "true" => {
             *activations = OffloadedActivations::AllBlocks;
         }

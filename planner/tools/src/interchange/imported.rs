@@ -294,6 +294,7 @@ impl Imported {
         let StatedTraining { sequence_length, global_batch_size, num_micro_batches, .. } =
             self.training;
         let each = u64::from(self.replicas(num_gpus)?) * u64::from(self.layout.micro_batch_size);
+        let in_rounds = |rounds: u32| each.saturating_mul(rounds.into());
         Ok(Training {
             sequence_length: sequence_length.ok_or_else(|| {
                 ImportError::unknown(
@@ -302,20 +303,20 @@ impl Imported {
                 )
             })?,
             global_batch_size: match (global_batch_size, num_micro_batches) {
-                (Some(batch), Some(rounds)) if batch != each * u64::from(rounds) => {
+                (Some(batch), Some(rounds)) if batch != in_rounds(rounds) => {
                     return Err(ImportError::divides(
                         Divided::Batch,
                         format!(
                             "a batch of {batch} is not micro-batches of {} x {rounds} of them x {} replicas, which are {}",
                             self.layout.micro_batch_size,
                             each / u64::from(self.layout.micro_batch_size.max(1)),
-                            each * u64::from(rounds)
+                            in_rounds(rounds)
                         ),
-                        format!("a batch of {}", each * u64::from(rounds)),
+                        format!("a batch of {}", in_rounds(rounds)),
                     ));
                 }
                 (Some(batch), _) => batch,
-                (None, rounds) => each * u64::from(rounds.unwrap_or(1)),
+                (None, rounds) => in_rounds(rounds.unwrap_or(1)),
             },
             precision: self.training.precision,
             optimizer: self.training.optimizer,

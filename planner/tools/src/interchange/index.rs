@@ -1,4 +1,4 @@
-//! Rows of a table of options by their names: what reads and checks a job asks for thousands of them.
+//! Rows of a table of options by name, indexed once: lint looks up thousands.
 
 use std::collections::BTreeMap;
 

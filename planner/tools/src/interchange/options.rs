@@ -22,7 +22,8 @@ pub(super) struct Vocabulary {
     /// True if names that are not in the table may well be options of the user's own script, so that only those that
     /// are almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
     takes_own: bool,
-    /// Rows by name. Never dropped: vocabularies are only in statics, in which what drops cannot be taken apart.
+    /// Rows by name. Not dropped: `..Wrapper::new(..)` in a static moves fields out, which Rust forbids for a type with a
+    /// destructor.
     index: ManuallyDrop<OnceLock<Index>>,
 }
 
@@ -361,11 +362,12 @@ impl ParsedOptions {
         program: &str,
     ) -> Vec<Unread> {
         const OFF: [&str; 8] = ["false", "False", "none", "None", "no", "NO", "0", ""];
-        let is_off = |words: &Vec<Word>| {
-            words.first().is_some_and(|it| it.unknown.is_empty() && OFF.contains(&&*it.text))
-        };
         let mut all = Vec::new();
-        for Unplanned { name: known, why, saves_memory } in unplanned {
+        for Unplanned { name: known, why, saves_memory, unless } in unplanned {
+            let is_off = |words: &Vec<Word>| {
+                let is = |it: &str| OFF.contains(&it) || unless.contains(&it);
+                words.first().is_some_and(|it| it.unknown.is_empty() && is(&it.text))
+            };
             let is_it = |name: &str| match known.strip_suffix('*') {
                 Some(start) => name.starts_with(start),
                 None => name == known,

@@ -59,7 +59,9 @@ fn option(before: &[Word], names: &[&str]) -> Option<u32> {
             match rest.strip_prefix('=') {
                 Some(value) => Some(value),
                 None if rest.is_empty() => Some(before.get(place + 1)?.text.as_str()),
-                None => is_short.then_some(rest),
+                None => {
+                    (is_short && rest.starts_with(|c: char| c.is_ascii_digit())).then_some(rest)
+                }
             }
         };
         names.iter().find_map(joined)

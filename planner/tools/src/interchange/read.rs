@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::cluster::Cluster;
 use ir::graph::Graph;
-use ir::model::transformer::{FeedForward, Layer};
+use ir::model::transformer::{DropoutRates, FeedForward, Layer};
 use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
 use ir::text::count_of;
@@ -246,6 +246,7 @@ fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> 
         source.num_layers = Some(transformer.layers.iter().map(|it| it.count).sum());
         source.has_experts = transformer.layers.iter().any(|it| is_mixture(&it.layer));
         source.is_all_mixture = transformer.layers.iter().all(|it| is_mixture(&it.layer));
+        source.has_no_dropout = transformer.dropout == DropoutRates::default();
     }
     let read = tool(source.target).read.ok_or_else(|| {
         let works = "`plan.json`, which every command reads";

@@ -51,6 +51,8 @@ pub(super) struct Source<'a> {
     pub(super) has_experts: bool,
     /// True if all layers of the user's model have experts.
     pub(super) is_all_mixture: bool,
+    /// True if the user's model is a transformer without dropout.
+    pub(super) has_no_dropout: bool,
 }
 
 impl Source<'_> {
@@ -142,19 +144,28 @@ pub(super) fn notation(name: &str, text: &str) -> Notation {
     }
 }
 
-/// Returns whether a text begins with a TOML table.
+/// Returns whether a text begins with a TOML table, with or without keys before it.
 pub(crate) fn is_toml(text: &str) -> bool {
-    let table = first_line(text).strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
+    // A script assigns without spaces.
+    let is_set = |line: &&str| {
+        line.split_once(" = ").is_some_and(|(key, _)| !key.is_empty() && key.chars().all(is_key))
+    };
+    let table = statements(text).find(|line| !is_set(line)).unwrap_or_default();
+    let table = table.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     table.is_some_and(|it| {
         it.starts_with(|c: char| c.is_ascii_alphabetic()) && it.chars().all(is_key)
     })
 }
 
+/// Lines of a text that are neither blank nor comments.
+fn statements(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'))
+}
+
 /// First line of a text that is neither blank nor a comment.
 pub(super) fn first_line(text: &str) -> &str {
-    let mut lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
-    lines.next().unwrap_or_default()
+    statements(text).next().unwrap_or_default()
 }
 
 /// Value of the settings, else of the user; an error if both state different values.

@@ -21,7 +21,7 @@ impl Unread {
 }
 
 /// A line of a table for what may change a step but is no part of a plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Unplanned<'a> {
     /// Name of the option; one that ends with `*` stands for all with this prefix.
     pub(super) name: &'a str,
@@ -29,6 +29,8 @@ pub(super) struct Unplanned<'a> {
     pub(super) why: &'a str,
     /// True if it saves memory.
     pub(super) saves_memory: bool,
+    /// Values with which it changes nothing.
+    pub(super) unless: Vec<&'a str>,
 }
 
 /// Word of such a line after `unplanned`: what it does saves memory that the prediction has.
@@ -36,12 +38,14 @@ const SAVES_MEMORY: &str = "saves-memory";
 
 impl<'a> Unplanned<'a> {
     /// The line's name, the words after `unplanned`, and the reason.
-    pub(super) fn new<'w>(
+    pub(super) fn new<'w: 'a>(
         name: &'a str,
-        mut words: impl Iterator<Item = &'w str>,
+        words: impl Iterator<Item = &'w str> + Clone,
         why: &'a str,
     ) -> Self {
-        Self { name, why, saves_memory: words.any(|it| it == SAVES_MEMORY) }
+        let saves_memory = words.clone().any(|it| it == SAVES_MEMORY);
+        let unless = words.filter_map(|it| it.strip_suffix('=')).collect();
+        Self { name, why, saves_memory, unless }
     }
 }
 

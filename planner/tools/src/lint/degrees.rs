@@ -154,7 +154,7 @@ pub(super) fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
     let bubble = base.found.evaluation.breakdown.pipeline_bubble_seconds
         / base.found.evaluation.step_time.get();
     let text = format!(
-        "{rounds} micro-batches of {} on {ranks} pipeline stages: {:.0} % of a step is bubble",
+        "{rounds} micro-batches of {} on {ranks} pipeline ranks: {:.0} % of a step is bubble",
         layout.micro_batch_size,
         bubble * 100.0
     );

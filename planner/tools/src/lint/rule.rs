@@ -110,7 +110,7 @@ rules! {
     MemoryTight = "memory-tight", Note;
     /// Tensor parallelism over more GPUs than share a fast network.
     TensorParallelAcrossNodes = "tensor-parallel-across-nodes", Warning;
-    /// Fewer micro-batches than pipeline stages, so that most of a step is bubble.
+    /// Fewer micro-batches than pipeline ranks, so that most of a step is bubble.
     FewerMicroBatchesThanStages = "fewer-micro-batches-than-stages", Warning;
     /// Activations computed again that would have had room.
     RecomputeNotNeeded = "recompute-not-needed", Warning;

@@ -38,6 +38,14 @@ pub enum TopologyError {
         /// One of these switches.
         name: String,
     },
+    /// A switch with more switches above it than any network has.
+    #[error("switch `{name}` is below {levels} others: a network has a few levels")]
+    TooDeep {
+        /// Name of the switch.
+        name: String,
+        /// Switches above it.
+        levels: usize,
+    },
     /// A switch that is named, but not described.
     #[error("switch `{name}` is below `{above}`, but has no line of its own")]
     NoSwitch {
@@ -46,10 +54,10 @@ pub enum TopologyError {
         /// The switch that names it.
         above: String,
     },
-    /// A node that is twice in the tree.
-    #[error("node `{name}` is below `{first}` and below `{second}`")]
+    /// A node or switch that is twice in the tree.
+    #[error("`{name}` is below `{first}` and below `{second}`")]
     Twice {
-        /// Name of the node.
+        /// Name of the node or switch.
         name: String,
         /// One of its switches.
         first: String,

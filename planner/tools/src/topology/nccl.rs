@@ -14,7 +14,7 @@ use super::node::{NodeLinks, reached};
 const GPUS: [&str; 2] = ["0x0302", "0x0300"];
 const INTERFACES: [&str; 2] = ["0x0207", "0x0200"];
 
-/// Bits of a second of one unit of an interface's speed, which is in Mb/s.
+/// Bits per second in 1 Mb/s, the unit of `speed`.
 const MEGABIT: f64 = 1e6;
 
 /// Reads a topology.

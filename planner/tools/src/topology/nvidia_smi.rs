@@ -9,7 +9,7 @@ use super::node::{NodeLinks, reached};
 
 /// True if a text looks like such a matrix: a line of headings that begins with a GPU.
 pub(super) fn is_topology(text: &str) -> bool {
-    text.lines().any(is_heading)
+    without_escapes(text).lines().any(is_heading)
 }
 
 fn is_heading(line: &str) -> bool {
@@ -51,13 +51,26 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
             format!("{} of {gpus} rows of GPUs are there: the text ends too early", rows.len());
         return Err(TopologyError::Line { line: last, problem });
     }
-    let interfaces = columns.len() - gpus;
     Ok(NodeLinks {
         gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
         nvlinks: nvlinks(&rows, gpus),
-        interfaces: u32::try_from(interfaces).unwrap_or(u32::MAX),
+        interfaces: interfaces(&rows, gpus),
         interface_bandwidth: None,
     })
+}
+
+/// Interfaces that are nearest to a GPU: others, such as those of storage, are farther from all.
+fn interfaces(rows: &[Vec<String>], gpus: usize) -> u32 {
+    const PATHS: [&str; 5] = ["PIX", "PXB", "PHB", "NODE", "SYS"];
+    let distance = |cell: &String| PATHS.iter().position(|path| path == cell);
+    let nearest = rows.iter().map(|row| row[gpus..].iter().filter_map(distance).min());
+    let nearest: Vec<Option<usize>> = nearest.collect();
+    let columns = rows.first().map_or(0, Vec::len);
+    let is_near = |column: &usize| {
+        let to = rows.iter().zip(&nearest).map(|(row, least)| (distance(&row[*column]), least));
+        to.into_iter().any(|(distance, least)| distance.is_some() && distance == *least)
+    };
+    u32::try_from((gpus..columns).filter(is_near).count()).unwrap_or(u32::MAX)
 }
 
 /// NVLinks of the GPU that has fewest, and the GPUs that it reaches over them, at once or by way of others. Through

@@ -33,13 +33,16 @@ pub(super) struct Switch {
     pub(super) below: Vec<String>,
 }
 
-/// Adds the leaves below a switch, and its name to those `reached`.
+/// Most levels of switches.
+const MOST_LEVELS: usize = 64;
+
+/// Adds the leaves below a switch, and its name with that of the switch above it to those `reached`.
 fn add_leaves(
     name: &str,
     above: &mut Vec<String>,
     switches: &BTreeMap<String, Switch>,
     leaves: &mut Vec<Leaf>,
-    reached: &mut BTreeSet<String>,
+    reached: &mut BTreeMap<String, String>,
 ) -> Result<(), TopologyError> {
     if above.iter().any(|it| it == name) {
         return Err(TopologyError::Cycle { name: name.to_owned() });
@@ -52,7 +55,13 @@ fn add_leaves(
         let (nodes, above) = (switch.nodes.clone(), above.clone());
         leaves.push(Leaf { name: name.to_owned(), above, nodes });
     }
-    reached.insert(name.to_owned());
+    let parent = above.last().cloned().unwrap_or_default();
+    if let Some(first) = reached.insert(name.to_owned(), parent.clone()) {
+        return Err(TopologyError::Twice { name: name.to_owned(), first, second: parent });
+    }
+    if above.len() > MOST_LEVELS {
+        return Err(TopologyError::TooDeep { name: name.to_owned(), levels: above.len() });
+    }
     above.push(name.to_owned());
     for below in &switch.below {
         add_leaves(below, above, switches, leaves, reached)?;
@@ -89,12 +98,12 @@ impl NodeTree {
         {
             return Err(TopologyError::Cycle { name: name.clone() });
         }
-        let (mut leaves, mut reached) = (Vec::new(), BTreeSet::new());
+        let (mut leaves, mut reached) = (Vec::new(), BTreeMap::new());
         for root in roots {
             add_leaves(root, &mut Vec::new(), switches, &mut leaves, &mut reached)?;
         }
         check_nodes(&leaves)?;
-        match order.iter().find(|name| !reached.contains(*name)) {
+        match order.iter().find(|name| !reached.contains_key(*name)) {
             Some(name) => Err(TopologyError::Cycle { name: name.clone() }),
             None => Ok(Self { leaves, is_blocks }),
         }

@@ -36,19 +36,21 @@ fn files(program: &Program) -> String {
     text
 }
 
-/// Resource name of the accelerators that a pod requests.
-fn resource(view: &ExportView<'_>) -> &'static str {
-    match view.plan.cluster.gpu.architecture.platform() {
-        Platform::Nvidia | Platform::Cpu => "nvidia.com/gpu",
+/// The accelerators that a pod requests, if its machines have any.
+fn resources(view: &ExportView<'_>) -> String {
+    let [_, gpus] = view.nodes();
+    let resource = match view.plan.cluster.gpu.architecture.platform() {
+        Platform::Cpu => return String::new(),
+        Platform::Nvidia => "nvidia.com/gpu",
         Platform::Amd => "amd.com/gpu",
         Platform::Tpu => "google.com/tpu",
         Platform::Trainium => "aws.amazon.com/neuron",
         Platform::Gaudi => "habana.ai/gaudi",
-    }
+    };
+    block(&format!("resources:\n  limits:\n    {resource}: {gpus}\n"), 14)
 }
 
-fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
-    let (gpus, resource) = gpus;
+fn container(program: &Program, resources: &str, command: &str) -> String {
     // Kubeflow's operator looks for containers by this name.
     let name = if program.starter == Starter::Mpi { "mpi" } else { "pytorch" };
     filled(
@@ -56,8 +58,7 @@ fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
         &[
             ("name", &name),
             ("command", &command),
-            ("resource", &resource),
-            ("gpus", &gpus),
+            ("resources", &resources),
             ("program", &program.name),
         ],
     )
@@ -71,7 +72,7 @@ fn pytorch(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let of = |replicas: u32| {
         format!(
             "      replicas: {replicas}\n      restartPolicy: OnFailure\n      template:\n        spec:\n{}",
-            container(program, (gpus, resource(view)), "[\"bash\", \"/plan/run.sh\"]")
+            container(program, &resources(view), "[\"bash\", \"/plan/run.sh\"]")
         )
     };
     let workers = match nodes {
@@ -97,13 +98,7 @@ fn mpi(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let (_, script) = mpirun::file(view, tool, program);
     // Kubeflow's operator lists the workers in this file.
     let start = "[\"env\", \"HOSTFILE=/etc/mpi/hostfile\", \"bash\", \"/plan/run.sh\"]";
-    let launcher = container(program, (0, resource(view)), start).replace(
-        &format!(
-            "              resources:\n                limits:\n                  {}: 0\n",
-            resource(view)
-        ),
-        "",
-    );
+    let launcher = container(program, "", start);
     filled(
         include_str!("mpi_job.yaml.template"),
         &[
@@ -114,7 +109,7 @@ fn mpi(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
             ("gpus", &gpus),
             ("launcher", &launcher),
             ("nodes", &nodes),
-            ("worker", &container(program, (gpus, resource(view)), SERVER)),
+            ("worker", &container(program, &resources(view), SERVER)),
         ],
     )
 }

@@ -1,6 +1,5 @@
 //! Scripts and manifests that start a program on every rank of a plan.
 
-mod hostfile;
 mod kubernetes;
 mod mpirun;
 mod program;
@@ -9,6 +8,7 @@ mod torchrun;
 
 use super::file::File;
 use super::view::ExportView;
+use program::HOSTFILE;
 pub(super) use program::{EXPANDABLE_SEGMENTS, ONE_QUEUE, Program, Starter, Variable};
 
 /// Environment variable from which `torchrun` takes the number of nodes where no option sets it.
@@ -62,15 +62,26 @@ pub(super) fn file(
     }
 }
 
-/// The file with the names of the nodes, for launchers that take one.
+/// The nodes in the order of their ranks, a line each, or where Slurm starts every rank, a line a rank; `None` where
+/// they are not known.
 pub(super) fn hostfile(
     launcher: Launcher,
     view: &ExportView<'_>,
     program: &Program,
 ) -> Option<File> {
-    match launcher {
-        Launcher::Slurm => hostfile::hostfile(view, program, true),
-        Launcher::Mpirun => hostfile::hostfile(view, program, false),
-        Launcher::Torchrun | Launcher::Kubernetes => None,
+    if view.plan.hosts.is_empty() {
+        return None;
     }
+    let [_, gpus] = view.nodes();
+    let is_mpi = program.starter == Starter::Mpi;
+    let lines = match launcher {
+        Launcher::Slurm if is_mpi => gpus as usize,
+        Launcher::Slurm | Launcher::Mpirun => 1,
+        // A process for each rank needs `mpirun` to start it.
+        Launcher::Torchrun if is_mpi => 1,
+        Launcher::Torchrun | Launcher::Kubernetes => return None,
+    };
+    let hosts = view.plan.hosts.iter().flat_map(|host| std::iter::repeat_n(host.as_str(), lines));
+    let hosts: Vec<&str> = hosts.take(view.plan.num_gpus as usize).collect();
+    Some(File::text(HOSTFILE, hosts.join("\n") + "\n"))
 }

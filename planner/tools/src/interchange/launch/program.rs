@@ -6,6 +6,9 @@ use super::super::argument::{Section, as_array, quoted};
 use super::super::file::File;
 use super::super::view::ExportView;
 
+/// Name of the file with the names of the nodes.
+pub(super) const HOSTFILE: &str = "hostfile";
+
 /// Name, value and reason of an environment variable.
 pub(in super::super) type Variable = [&'static str; 3];
 

@@ -5,8 +5,7 @@ use ir::replication::DataParallelMethod;
 
 use super::super::file::filled;
 use super::super::view::ExportView;
-use super::hostfile::HOSTFILE;
-use super::program::{Program, Starter, arrays, command, exports};
+use super::program::{HOSTFILE, Program, Starter, arrays, command, exports};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
     let is_mpi = program.starter == Starter::Mpi;

@@ -24,7 +24,7 @@ impl Reader<'_> {
         let plain: Vec<&str> = words.iter().skip(1).filter_map(Token::plain).collect();
         let has = |option: char| plain.iter().any(|it| it.starts_with('-') && it.contains(option));
         let is_local = ["local", "declare", "typeset"].contains(&name) && !has('g');
-        if let Some(mut locals) = self.locals.take().filter(|_| is_local) {
+        if is_local && let Some(mut locals) = self.locals.take() {
             for token in words {
                 if let Token::Assign { name, .. } = token {
                     locals.push((name.clone(), self.scope.taken(name)));
@@ -36,7 +36,7 @@ impl Reader<'_> {
             }
             self.locals = Some(locals);
         }
-        if is_local && has('i') {
+        if is_local && has('i') && !is_conditional {
             for token in words {
                 if let Token::Assign { name, value: Value::One(pieces), .. } = token {
                     let text = self.scope.joined(pieces);

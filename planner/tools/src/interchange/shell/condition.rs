@@ -32,8 +32,9 @@ pub(super) fn holds(words: &[Text]) -> Option<bool> {
 fn expression(words: &[&str]) -> Option<bool> {
     match *words {
         ["!", ref rest @ ..] => expression(rest).map(|holds| !holds),
-        // `-n` or `-z` alone: its operand was an empty unquoted variable, and a test of one word is true.
-        ["-n" | "-z"] => Some(true),
+        // A test of one word, as `-n` alone is where its operand was an empty unquoted variable.
+        [] => Some(false),
+        [word] if !word.contains(PATTERN) => Some(!word.is_empty()),
         ["-n", word] => Some(!word.is_empty()),
         ["-z", word] => Some(word.is_empty()),
         // A pattern of file names.

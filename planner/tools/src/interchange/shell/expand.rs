@@ -306,7 +306,7 @@ impl<'a> Scope<'a> {
                 if step <= 0 || last.checked_sub(first)? / step > MOST_NUMBERS {
                     return None;
                 }
-                let all = (0..).map(|place| first + place * step).take_while(|it| *it <= last);
+                let all = (first..=last).step_by(usize::try_from(step).ok()?);
                 let all: Vec<String> = all.map(|it| it.to_string()).collect();
                 Some(Text::known(&all.join(" ")))
             }

@@ -62,6 +62,57 @@ impl Way {
     }
 }
 
+/// Commands that start none of the programs that their words name.
+const UTILITIES: [&str; 47] = [
+    "[",
+    "awk",
+    "cat",
+    "cd",
+    "chmod",
+    "chown",
+    "command",
+    "cp",
+    "curl",
+    "cut",
+    "diff",
+    "du",
+    "echo",
+    "egrep",
+    "file",
+    "find",
+    "git",
+    "grep",
+    "head",
+    "kill",
+    "less",
+    "ln",
+    "log",
+    "ls",
+    "md5sum",
+    "mkdir",
+    "more",
+    "mv",
+    "pgrep",
+    "pip",
+    "pkill",
+    "printf",
+    "ps",
+    "readlink",
+    "realpath",
+    "rm",
+    "rsync",
+    "scp",
+    "sed",
+    "sha256sum",
+    "stat",
+    "tail",
+    "tee",
+    "test",
+    "touch",
+    "wc",
+    "which",
+];
+
 /// A command of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Command {
@@ -74,9 +125,9 @@ pub(in super::super) struct Command {
 }
 
 impl Command {
-    /// Returns whether it only prints or copies its words, so that it starts no program in them.
-    pub(in super::super) fn only_prints(&self) -> bool {
+    /// Returns whether it does something with files or processes that its words name, and starts no program in them.
+    pub(in super::super) fn starts_nothing(&self) -> bool {
         let name = self.words.first().map_or("", |it| basename(&it.text));
-        ["echo", "printf", "cat", "tee", "cp", "mv", "ls", "git", "pip", "log"].contains(&name)
+        UTILITIES.contains(&name)
     }
 }

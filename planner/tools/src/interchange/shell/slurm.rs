@@ -15,6 +15,11 @@ pub(super) fn directives(text: &str) -> BTreeMap<String, String> {
                     all.entry(name.clone()).and_modify(|it| word.clone_into(it));
                 }
                 Some((name, value)) => drop(all.insert(name.to_owned(), value.to_owned())),
+                // A short option with its number, `-N4`.
+                None if word.get(2..3).is_some_and(|it| it.chars().all(|c| c.is_ascii_digit())) => {
+                    let (name, value) = word.split_at(2);
+                    all.insert(name.to_owned(), value.to_owned());
+                }
                 None => {
                     word.clone_into(&mut name);
                     all.insert(name.clone(), String::new());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::word::Word;
 
-/// Variables of a function before it, which come back at its end.
+/// Values that a function's local variables had before it, restored at its end.
 pub(super) type Locals = Vec<(String, Option<Vec<Text>>)>;
 
 /// Text with holes, where something unknown stands.

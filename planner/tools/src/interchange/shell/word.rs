@@ -51,7 +51,7 @@ pub(in super::super) fn is_program(words: &[Word], place: usize) -> bool {
     words[place].is_python("") || is_module && !LAUNCHERS.contains(&words[place].text.as_str())
 }
 
-/// Returns whether a text is the name of a variable.
+/// Returns whether a text is the name of a variable or of an argument, such as `1`.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

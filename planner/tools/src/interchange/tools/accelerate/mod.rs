@@ -5,6 +5,7 @@ mod optimizer;
 mod read;
 mod sharding;
 mod table;
+mod trl;
 
 use std::collections::BTreeMap;
 
@@ -23,11 +24,13 @@ use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
 /// Readers of the words that other tools pass on.
 pub(super) use adapters::adapters;
+use optimizer::name_of;
 /// ZeRO stage and offload that the name of a built-in configuration of DeepSpeed states.
 pub(crate) use read::built_in_stage;
+use read::is_launch;
 pub(super) use read::read_words;
-use read::{is_launch, is_trl};
 pub(super) use table::{CONFIGURATION, TRAINER};
+use trl::is_trl;
 
 pub(super) static TOOL: Tool = Tool {
     tables: &[&CONFIGURATION],
@@ -108,7 +111,9 @@ fn lacks(view: &ExportView<'_>, is_trainer: bool) -> Vec<Lack> {
         let works = "`--zero 3`; or `--to trainer`, which has a switch of its own";
         lacks.push(Lack::new("recompute without FSDP: its switch is of FSDP", works));
     }
-    if training.optimizer != Optimizer::AdamW {
+    if training.optimizer != Optimizer::AdamW
+        && !(is_trainer && name_of(training.optimizer).is_some())
+    {
         lacks.push(Lack::new("an optimizer other than AdamW", "`--optimizer adamw`"));
     }
     lacks
@@ -179,9 +184,8 @@ fn yaml(view: &ExportView<'_>) -> String {
 }
 
 /// Trainer arguments that a plan does not decide, with values with which a step runs at once.
-const YOURS: [(&str, &str); 5] = [
+const YOURS: [(&str, &str); 4] = [
     ("output_dir", "out"),
-    ("optim", "adamw_torch_fused"),
     ("max_steps", "20"),
     ("logging_steps", "1"),
     ("include_num_input_tokens_seen", "no"),
@@ -194,6 +198,9 @@ fn arguments(view: &ExportView<'_>) -> String {
     let is_sharded = view.layout.zero_stage != ZeroStage::None;
     for argument in all.iter_mut().filter(|it| is_sharded && it.name == "gradient_checkpointing") {
         argument.values = vec!["false".to_owned()];
+    }
+    if let Some(name) = name_of(view.training.optimizer) {
+        all.push(Argument::value("optim", name, "as the plan has it"));
     }
     all.extend(YOURS.map(|(name, value)| Argument::value(name, value, "yours")));
     keys::json(&all)

@@ -53,6 +53,18 @@ const OTHER_OPTIMIZERS: [&str; 24] = [
     "stable_adamw",
 ];
 
+/// The Trainer's name for an optimizer.
+pub(super) fn name_of(optimizer: Optimizer) -> Option<&'static str> {
+    match optimizer {
+        Optimizer::AdamW => Some("adamw_torch_fused"),
+        Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
+        Optimizer::Adafactor => Some("adafactor"),
+        Optimizer::Lion => Some("lion_32bit"),
+        Optimizer::Sgd => Some("sgd"),
+        _ => None,
+    }
+}
+
 /// Least similarity at which the name of an optimizer counts as a misspelt one.
 const LIKENESS: f64 = 0.9;
 

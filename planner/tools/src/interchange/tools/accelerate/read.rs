@@ -8,8 +8,9 @@ use ir::plan::Optimizer;
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
 use super::optimizer::optimizer;
-use super::sharding::{DataParallelKind, OFF, habits, kind, sharded, with_fsdp};
+use super::sharding::{DataParallelKind, OFF, habits, is_first, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
+use super::trl::{CHUNKED, other_training, starts_trl, with_defaults_of_trl};
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::file::{basename, has_ending};
 use crate::interchange::imported::Imported;
@@ -42,25 +43,20 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
 pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
     let Form::Tree(tree) = &source.form else {
         let (given, words) = launched(source)?;
-        let arguments = arguments_of(source, words.get(1..).unwrap_or_default())?;
+        let mut arguments = arguments_of(source, words.get(1..).unwrap_or_default())?;
+        let before = source.launched().map_or(&[][..], |it| &it.before);
+        if starts_trl(before) {
+            let has_length =
+                source.stated.sequence_length.is_some() || sequence_length(&arguments)?.is_some();
+            let command = words.first().map_or("", |it| it.text.as_str());
+            arguments = with_defaults_of_trl(arguments, command, has_length)?;
+        }
         let mut imported = of_arguments(source, given, arguments)?;
         imported.unread.extend(words.first().and_then(other_training));
         return Ok(imported);
     };
     let arguments = TRAINER.vocabulary.of_leaves(&tree.leaves())?;
     of_arguments(source, ParsedOptions::default(), arguments)
-}
-
-/// Words in names of programs that train with preferences, rewards or answers.
-const OTHER_TRAININGS: [&str; 8] = ["dpo", "orpo", "kto", "cpo", "simpo", "reward", "grpo", "ppo"];
-
-/// Program that trains otherwise than SFT does, by its name.
-fn other_training(program: &Word) -> Option<Unread> {
-    let name = basename(&program.text);
-    let plain = name.to_lowercase();
-    let mut words = plain.split(|c: char| !c.is_alphanumeric());
-    let why = "another training than SFT, which computes more: SFT is planned";
-    words.any(|it| OTHER_TRAININGS.contains(&it)).then(|| Unread::new(name, why))
 }
 
 /// Settings of the words of a tool that passes them on to the Trainer; keys of accelerate's configuration among them.
@@ -97,6 +93,10 @@ fn of_arguments(
     imported.unread.extend(others);
     imported.unread.extend(TRAINER.unread(arguments));
     imported.unread.extend(script.unread);
+    if arguments.text("loss_type")? == Some(CHUNKED) {
+        let why = "the loss in chunks, as by default; that of all logits at once is planned";
+        imported.unread.push(Unread { saves_memory: true, ..Unread::new("loss_type", why) });
+    }
     imported.adapters = script.adapters;
     let stated = source.stated.sequence_length;
     let length = agreed(script.sequence_length, "max_length", stated, "--seq-len")?;
@@ -122,7 +122,16 @@ fn by_script(
         return of_deepspeed(source, &given, keys, script);
     }
     let given = with_fsdp(source, given, arguments)?;
-    imported(source, &given, script)
+    let mut imported = imported(source, &given, script)?;
+    let strategy = given.text_if_known("fsdp_config.fsdp_sharding_strategy");
+    // `fully_shard` has no setting for these.
+    let is_older = matches!(strategy, Some("HYBRID_SHARD" | "NO_SHARD"));
+    if arguments.has("fsdp") && is_older && !is_first(&given)? {
+        let why = "FSDP 2 has no such strategy: states are planned as sharded over all ranks; \
+                   `version` 1 in `fsdp_config` is for FSDP 1";
+        imported.unread.push(Unread::new("fsdp", why));
+    }
+    Ok(imported)
 }
 
 /// Number format of 16 bits that accelerate computes in.
@@ -319,7 +328,7 @@ impl Script {
 /// else starts the script: no settings, and all words.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
     let LaunchedProgram { before, words, .. } = source.launched()?;
-    if before.last().is_some_and(|it| basename(&it.text) == TRL) {
+    if starts_trl(before) {
         return launched_by_trl(source, words);
     }
     if words.first().is_none_or(|it| it.text != "launch") {
@@ -566,16 +575,6 @@ fn deepspeed_keys(
         ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
     Ok(all.into_iter().filter_map(|(key, value)| Some(leaf(key, value?))).collect())
-}
-
-/// TRL's command, which starts `accelerate launch` itself.
-const TRL: &str = "trl";
-
-/// Returns whether TRL's command for a training stands at a place.
-pub(super) fn is_trl(words: &[Word], place: usize) -> bool {
-    let trainings = ["sft", "dpo", "grpo", "kto", "reward", "rloo"];
-    basename(&words[place].text) == TRL
-        && words.get(place + 1).is_some_and(|it| trainings.contains(&it.text.as_str()))
 }
 
 /// Returns whether `accelerate launch` stands at a place.

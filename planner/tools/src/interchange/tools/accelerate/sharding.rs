@@ -12,7 +12,7 @@ use crate::interchange::source::Source;
 use crate::interchange::tree::Tree;
 
 /// Values of `deepspeed` and `fsdp` that switch them off.
-pub(super) const OFF: [&str; 4] = ["", "false", "False", "none"];
+pub(super) const OFF: [&str; 6] = ["", "false", "False", "none", "None", "null"];
 
 /// Adds the Trainer's own FSDP arguments to `given`, as keys of accelerate's configuration.
 pub(super) fn with_fsdp(
@@ -87,6 +87,10 @@ pub(super) enum DataParallelKind {
 }
 
 pub(super) fn kind(given: &ParsedOptions) -> Result<DataParallelKind, OptionError> {
+    if given.is_on("use_megatron_lm")? {
+        let works = "its degrees are not read; a script of Megatron-LM's own is";
+        return Err(OptionError::value("use_megatron_lm", "true", works));
+    }
     if given.is_on("use_fsdp")? {
         return Ok(DataParallelKind::Sharded);
     }
@@ -146,7 +150,7 @@ pub(super) fn sharded(
 }
 
 /// Returns whether the configuration is of FSDP version 1, accelerate's default.
-fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
+pub(super) fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
     let versions = [("1", true), ("2", false)];
     Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
 }

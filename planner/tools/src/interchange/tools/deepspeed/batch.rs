@@ -21,7 +21,7 @@ pub(super) fn read(reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
     let Reader { source, given } = reader;
     let layout = &settings.layout;
     let degrees = [layout.tensor_parallel, layout.context_parallel, layout.pipeline_parallel];
-    let others: u64 = degrees.into_iter().map(u64::from).product();
+    let others: u64 = degrees.into_iter().map(u64::from).fold(1, u64::saturating_mul);
     let stated = source.stated;
     let stated_batch = stated.global_batch_size;
     let global: Option<u64> =
@@ -43,7 +43,7 @@ pub(super) fn read(reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
     };
     let (micro, number) = match (global, micro, number, replicas) {
         (Some(global), Some(micro), Some(number), Some(replicas)) => {
-            let product = u64::from(micro) * u64::from(number) * replicas;
+            let product = (u64::from(micro) * u64::from(number)).saturating_mul(replicas);
             if product != global {
                 let what = format!(
                     "`{GLOBAL}` is {global}, but `{EACH}` {micro} x `{ROUNDS}` {number} x {replicas} replicas are \

@@ -330,6 +330,9 @@ fn rotary(flags: &mut Flags, view: &ExportView<'_>, attention: &Attention, rotat
             }
         }
         RotaryScaling::Linear { factor } => {
+            if factor.0.fract() != 0.0 {
+                flags.lack_freely("a factor of positions that is no whole number");
+            }
             flags.value(
                 "--rotary-seq-len-interpolation-factor",
                 factor.0 as u64,

@@ -95,8 +95,22 @@ pub(super) fn read_by(
     }
     settings.multi_token_prediction |= given.has("--mtp-num-layers");
     // Both dropout rates are 0.1 by default in Megatron.
-    let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
-    settings.dropout = dropout.iter().any(|rate| rate.is_none_or(|it| it.parse() != Ok(0.0)));
+    for option in ["--hidden-dropout", "--attention-dropout"] {
+        if given.text(option)?.is_some_and(|it| it.parse() == Ok(0.0)) {
+            continue;
+        }
+        settings.dropout = true;
+        if is_own && source.has_no_dropout {
+            let why = "0.1 unless given; the model's description has no dropout: none is planned";
+            settings.unread.push(Unread::new(option, why));
+        }
+    }
+    let grouped = "--moe-grouped-gemm";
+    if is_own && given.has("--num-experts") && !given.has(grouped) {
+        let why =
+            "not given, so that the products of experts run one by one; they are planned in groups";
+        settings.unread.push(Unread::new(grouped, why));
+    }
     Ok(settings)
 }
 

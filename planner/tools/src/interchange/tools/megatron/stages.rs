@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ir::schedule::ScheduleKind;
+use ir::schedule::{MOST_STAGES, ScheduleKind};
 
 use crate::interchange::imported::{Imported, StatedStages};
 use crate::interchange::options::{OptionError, ParsedOptions};
@@ -85,7 +85,7 @@ fn stated(
     let virtual_stages: u32 = match (virtual_stages, per_stage, layers) {
         (Some(stages), _, _) => stages,
         (None, Some(each), Some(layers)) => {
-            let counted = layers + accounts.map(u32::from).iter().sum::<u32>();
+            let counted = layers.saturating_add(accounts.map(u32::from).iter().sum());
             let of_rank = counted / pipeline;
             if !counted.is_multiple_of(pipeline) || !of_rank.is_multiple_of(each) {
                 return Err(OptionError::value(
@@ -125,7 +125,7 @@ fn stated(
         return listed(pipeline, virtual_stages, of_rank, [false; 2], [name, &of_one]);
     }
     if accounts != [false; 2] {
-        let counted = layers + accounts.map(u32::from).iter().sum::<u32>();
+        let counted = layers.saturating_add(accounts.map(u32::from).iter().sum());
         let each = counted.is_multiple_of(pipeline).then_some(counted / pipeline);
         return listed(
             pipeline,
@@ -147,7 +147,11 @@ fn listed(
     counts: [bool; 2],
     [name, value]: [&str; 2],
 ) -> Result<(StatedStages, u32), OptionError> {
-    let all = pipeline * virtual_stages;
+    let all = pipeline.saturating_mul(virtual_stages);
+    if u64::from(all) > MOST_STAGES {
+        let works = format!("{all} stages are more than the {MOST_STAGES} of any pipeline");
+        return Err(OptionError::value(name, value, works));
+    }
     let of_stage = |stage: u32| {
         let own = of_rank(stage % pipeline)?;
         let ends = [stage == 0, stage + 1 == all];

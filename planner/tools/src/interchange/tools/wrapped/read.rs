@@ -171,12 +171,6 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             "none" => {}
             "unplanned" => {
                 let why = row.split_once(" # ").map_or("", |it| it.1);
-                if forms
-                    .clone()
-                    .any(|form| form.strip_suffix('=') == words.first().map(|it| it.text.as_str()))
-                {
-                    continue;
-                }
                 let given = ParsedOptions::default().with_words(key, words.clone());
                 all.unread
                     .extend(given.unread(std::iter::once(Unplanned::new(key, forms, why)), ""));

@@ -8,7 +8,7 @@ use super::super::megatron;
 use super::own::{self, ACTOR, option_of, own_keys};
 use super::read::read;
 use super::verl;
-use super::wrapper::{Base, Same, Setting, Wrapper, add, number, value};
+use super::wrapper::{Base, Same, Setting, Wrapper, add, is_on, number, value};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
 use crate::interchange::shell::{Word, is_program};
@@ -26,7 +26,25 @@ static AXOLOTL: Wrapper = Wrapper {
 };
 static LLAMA_FACTORY: Wrapper = Wrapper {
     same: Same::Keys,
-    adds: |all, source| own_stage(all, source, &STAGES_OF_LLAMA_FACTORY),
+    adds: |all, source| {
+        own_stage(all, source, &STAGES_OF_LLAMA_FACTORY);
+        if value(all, "quantization_bit") == Some("8") {
+            add(all, "load_in_8bit", &true);
+        }
+        if is_on(all, "pure_bf16") {
+            add(all, "pure", &1);
+        }
+        // Its defaults: two layers (`FreezeArguments` in hparams/finetuning_args.py), blocks of 32 features.
+        match value(all, "finetuning_type") {
+            Some("freeze") if value(all, "freeze_trainable_layers").is_none() => {
+                add(all, "freeze_trainable_layers", &2);
+            }
+            Some("oft") if value(all, "oft_block_size").is_none() => {
+                add(all, "oft_block_size", &32);
+            }
+            _ => {}
+        }
+    },
     ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
 };
 static DEEPSPEED_CHAT: Wrapper = Wrapper {
@@ -39,7 +57,14 @@ static SWIFT: Wrapper = Wrapper {
     same: Same::Keys,
     // swift/sequence_parallel: Ulysses, and a ring where there are more ranks than key-value heads.
     context_parallel: &[ContextParallelKind::AllToAll, ContextParallelKind::Ring],
-    adds: |all, _| built_in_fsdp(all),
+    adds: |all, source| {
+        built_in_fsdp(all);
+        if value(all, "quant_bits") == Some("8") {
+            add(all, "load_in_8bit", &true);
+        }
+        number_format(all);
+        accumulation(all, source);
+    },
     ..Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer)
 };
 static MEGATRON_SWIFT: Wrapper = Wrapper {
@@ -60,6 +85,11 @@ static VERL: Wrapper = Wrapper {
     adds: |all, source| {
         verl::batches(all, source);
         verl::groups(all, source);
+        // Weights and moments are in the format in which the model is made (workers/fsdp_workers.py).
+        let format = value(all, "actor_rollout_ref.actor.fsdp_config.model_dtype");
+        if format.is_some_and(|it| ["bf16", "bfloat16"].contains(&it)) {
+            add(all, "pure", &1);
+        }
     },
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
 };
@@ -390,6 +420,16 @@ fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
     if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {
         add(all, "fsdp", &"full_shard");
     }
+    // Its `bf16` is `auto` unless given (utils/schemas/config.py).
+    let has_format = ["bf16", "bfloat16"].iter().any(|key| value(all, key).is_some());
+    if !has_format && !is_on(all, "fp16") && !is_on(all, "float16") {
+        add(all, "bf16", &true);
+    }
+    let is_offloaded =
+        value(all, "gradient_checkpointing").is_some_and(|it| it.starts_with("offload"));
+    if is_offloaded && value(all, "activation_offloading").is_none() {
+        add(all, "activation_offloading", &true);
+    }
     own_stage(all, source, &STAGES_OF_AXOLOTL);
 }
 
@@ -455,8 +495,7 @@ fn recipe(all: &mut Vec<Setting>) {
     if is_quantized && value(all, "model.quantize_base").is_none() {
         add(all, "model.quantize_base", &true);
     }
-    let is_on = |key: &str| value(all, key).is_some_and(|it| it.eq_ignore_ascii_case("true"));
-    let of_mlp = if is_on("model.apply_lora_to_mlp") {
+    let of_mlp = if is_on(all, "model.apply_lora_to_mlp") {
         &["gate_proj", "up_proj", "down_proj"][..]
     } else {
         &[]
@@ -474,6 +513,31 @@ fn recipe(all: &mut Vec<Setting>) {
 fn built_in_fsdp(all: &mut Vec<Setting>) {
     if value(all, "fsdp") == Some("fsdp2") {
         add(all, "fsdp_config.activation_checkpointing", &true);
+    }
+}
+
+/// ms-swift computes in the format of the weights, and in fp16 where they are in fp32
+/// (`_init_mixed_precision` in swift/arguments/base_args/model_args.py).
+fn number_format(all: &mut Vec<Setting>) {
+    let of_weights = value(all, "torch_dtype").or(value(all, "dtype"));
+    let is_half = of_weights.is_some_and(|it| ["float16", "fp16", "float32", "fp32"].contains(&it));
+    if value(all, "fp16").is_none() && is_half && !is_on(all, "bf16") {
+        add(all, "fp16", &true);
+    }
+    if is_on(all, "fp16") && value(all, "bf16").is_none() {
+        all.retain(|it| !["torch_dtype", "dtype"].contains(&it.0.as_str()));
+        add(all, "bf16", &false);
+    }
+}
+
+/// ms-swift accumulates 16 sequences of all replicas unless told otherwise (swift/arguments/train_args.py).
+fn accumulation(all: &mut Vec<Setting>, source: &Source<'_>) {
+    let keys = ["per_device_train_batch_size", "batch_size"];
+    let each = keys.iter().find_map(|key| value(all, key)).map_or(Some(1), |it| it.parse().ok());
+    let (Some(each), Some(ranks)) = (each, source.num_gpus()) else { return };
+    if value(all, "gradient_accumulation_steps").is_none() {
+        let together = u64::from(ranks).saturating_mul(each).max(1);
+        add(all, "gradient_accumulation_steps", &16_u64.div_ceil(together));
     }
 }
 

@@ -88,6 +88,9 @@ pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
     }
 }
 
+/// Most sequences of a micro-batch that are looked for.
+const MOST_AT_ONCE: u64 = 1 << 16;
+
 /// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have
 /// it for the actor, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
 fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
@@ -113,7 +116,7 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
             let tokens = of(&format!("{ppo}max_token_len_per_gpu")).unwrap_or(usual);
             let most = (tokens.saturating_mul(sharing) / length.max(1)).max(1);
             let each = number(all, "global_batch_size").unwrap_or(1) / replicas;
-            (1..=most.min(each.max(1))).rev().find(|it| each.is_multiple_of(*it))
+            (1..=most.min(each.max(1)).min(MOST_AT_ONCE)).rev().find(|it| each.is_multiple_of(*it))
         }
         (false, _, Some(micro)) if is_actor => Some((micro / replicas).max(1)),
         _ if !is_actor && value(all, &own).is_none() => Some(4),

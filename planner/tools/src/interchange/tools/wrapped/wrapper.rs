@@ -104,6 +104,13 @@ pub(super) fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {
     words.first().map(|it| it.text.as_str())
 }
 
+/// True if a switch is on.
+pub(super) fn is_on(all: &[Setting], key: &str) -> bool {
+    let is_true =
+        |(_, words): &Setting| words.first().is_none_or(|it| it.text.eq_ignore_ascii_case("true"));
+    all.iter().find(|it| it.0 == key).is_some_and(is_true)
+}
+
 pub(super) fn number(all: &[Setting], key: &str) -> Option<u64> {
     value(all, key)?.parse().ok()
 }

@@ -1,0 +1,59 @@
+//! TRL's command and its defaults.
+
+use crate::interchange::file::basename;
+use crate::interchange::options::{OptionError, ParsedOptions};
+use crate::interchange::shell::Word;
+use crate::interchange::unread::Unread;
+
+/// TRL's command, which starts `accelerate launch` itself.
+const TRL: &str = "trl";
+
+/// Returns whether TRL's command for a training stands at a place.
+pub(super) fn is_trl(words: &[Word], place: usize) -> bool {
+    let is_training = |it: &Word| it.text == "sft" || OTHER_TRAININGS.contains(&it.text.as_str());
+    basename(&words[place].text) == TRL && words.get(place + 1).is_some_and(is_training)
+}
+
+/// TRL's loss of non-ignored tokens in chunks.
+pub(super) const CHUNKED: &str = "chunked_nll";
+
+/// Returns whether the last word before a program is TRL's command.
+pub(super) fn starts_trl(before: &[Word]) -> bool {
+    before.last().is_some_and(|it| basename(&it.text) == TRL)
+}
+
+/// Words in names of programs that train with preferences, rewards or answers.
+const OTHER_TRAININGS: [&str; 9] =
+    ["dpo", "orpo", "kto", "cpo", "simpo", "reward", "grpo", "ppo", "rloo"];
+
+/// Program that trains otherwise than SFT does, by its name.
+pub(super) fn other_training(program: &Word) -> Option<Unread> {
+    let name = basename(&program.text);
+    let plain = name.to_lowercase();
+    let mut words = plain.split(|c: char| !c.is_alphanumeric());
+    let why = "another training than SFT, which computes more: SFT is planned";
+    words.any(|it| OTHER_TRAININGS.contains(&it)).then(|| Unread::new(name, why))
+}
+
+/// Arguments with what TRL's own configurations have in place of the Trainer's defaults.
+///
+/// # Source
+///
+/// TRL 1, `trl/trainer/base_config.py`, `sft_config.py`, `dpo_config.py`, `kto_config.py` and `reward_config.py`.
+pub(super) fn with_defaults_of_trl(
+    arguments: ParsedOptions,
+    command: &str,
+    has_length: bool,
+) -> Result<ParsedOptions, OptionError> {
+    let mut defaults = ParsedOptions::default().with("gradient_checkpointing", "true");
+    if !arguments.is_on("fp16")? {
+        defaults = defaults.with("bf16", "true");
+    }
+    if !has_length && ["sft", "dpo", "kto", "reward"].contains(&command) {
+        defaults = defaults.with("max_length", "1024");
+    }
+    if command == "sft" && !arguments.is_on("use_liger_kernel")? {
+        defaults = defaults.with("loss_type", CHUNKED);
+    }
+    Ok(arguments.over(defaults))
+}

@@ -145,6 +145,18 @@ pub fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     }
 }
 
+/// The file behind links at `path`, for what is put together and then renamed.
+///
+/// # Errors
+///
+/// As for [`check_output`], and where a stream is there.
+pub fn file_target(path: &Path) -> anyhow::Result<PathBuf> {
+    match output_kind(path)? {
+        OutputKind::Stream => bail!("writing `{}`: it is no file", path.display()),
+        OutputKind::File { target, .. } | OutputKind::Nothing { target } => Ok(target),
+    }
+}
+
 /// Kind of an output path.
 enum OutputKind {
     /// A stream, a device or a pipe, which a file must not replace.

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use executor_kernels::random::{from_0_to_1, hash, standard_normal};
 use ir::graph::{
-    AdapterPart, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, WeightFormat,
-    adapted_layer,
+    AdapterPart, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, Recurrence,
+    WeightFormat, adapted_layer,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
@@ -270,7 +270,8 @@ fn initial(
             Initial::Constant(if is_one { 1.0 } else { 0.0 })
         }
         // As in mamba's `Mamba2` and flash-linear-attention's `GatedDeltaNet`.
-        OpKind::Recurrence { .. } => match &*parameter.name {
+        OpKind::Recurrence { kind, .. } => match &*parameter.name {
+            "A_log" if *kind == Recurrence::DeltaRule => Initial::LogOfUniform([0.0, 16.0]),
             "A_log" => Initial::LogOfUniform([1.0, 16.0]),
             "dt_bias" => Initial::BeforeSoftplus([0.001, 0.1]),
             _ => Initial::Constant(1.0),

@@ -26,10 +26,12 @@ impl Scaler {
         (self.scale, self.good_steps)
     }
 
-    /// Restores the values that [`Self::state`] gave.
+    /// Restores the values that [`Self::state`] gave, where the loss is scaled.
     pub(crate) fn restore(&mut self, (scale, good_steps): (f64, u64)) {
-        self.scale = scale;
-        self.good_steps = good_steps;
+        if self.settings.is_some() {
+            self.scale = scale;
+            self.good_steps = good_steps;
+        }
     }
 
     /// Updates the scale by the norm of a step's gradients, and returns whether the step's update is to be skipped.

@@ -85,7 +85,7 @@ pub struct OptimizerSettings {
 }
 
 impl OptimizerSettings {
-    /// The usual settings of an optimizer; those of Llama 2 for AdamW.
+    /// The usual settings of an optimizer; those of Llama 2 for AdamW, but for epsilon, which is PyTorch's.
     pub fn usual(kind: Optimizer) -> Self {
         let (beta1, weight_decay) = match kind {
             Optimizer::Momentum => (0.9, 0.0),

@@ -170,8 +170,7 @@ impl Job<'_> {
         let how = format!("`executor calibrate` on {}", words::ranks(topology.num_ranks));
         cluster::set_levels(&mut made, &levels, &how);
         let source = |text: &str| format!("{how}: {text}");
-        let kernels =
-            "costs fitted to operators in steps of small models, lower quartiles of all ranks";
+        let kernels = "costs fitted to operators in steps of small models, means of the middle half of all ranks' times";
         made.sources.insert("gpu.measured".to_owned(), source(kernels));
         let slowdown = "what products take longer beside an all-reduce, over its time";
         made.sources.insert("communication_slowdown".to_owned(), source(slowdown));
@@ -207,7 +206,7 @@ impl Job<'_> {
         let mut made = cluster::unlisted(name, cpu, of_rank, bandwidth, peak, bandwidth);
         let sources = [
             ("gpu.memory_bytes", "what the system has, shared by the ranks"),
-            ("gpu.memory_bandwidth_bytes_per_second", "sums of 32 Mi of fp32 on all ranks at once"),
+            ("gpu.memory_bandwidth_bytes_per_second", "sums of 8 Mi elements on all ranks at once"),
             (
                 "gpu.peak_flops_per_second",
                 "products of 1024 x 1024 on all ranks at once, or what those of steps tend to",

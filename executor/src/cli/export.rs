@@ -1,9 +1,10 @@
 //! `executor export`.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use command_line::destination::{check_output, write_output};
+use command_line::destination::{check_output, file_target, write_output};
 use command_line::terminal::tell;
 use executor_kernels::array::Element;
 use executor_runtime::base::Base;
@@ -30,10 +31,11 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     state.check_model(&program.identity(), &program.trained_parameters())?;
     state.verify()?;
     check_output(&args.output, &[&args.plan])?;
+    let target = file_target(&args.output)?;
     if args.adapters {
-        write_adapters(args, &program, &state)?;
+        write_adapters(args, &target, &program, &state)?;
     } else {
-        write_model(args, &program, &state)?;
+        write_model(args, &target, &program, &state)?;
     }
     let step = state.training().step;
     tell(&format!("wrote `{}`, of step {step}", args.output.display()));
@@ -41,7 +43,12 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
 }
 
 /// Writes all of the model's own parameters, with adapters merged into them.
-fn write_model(args: &ExportArgs, program: &Program, state: &State) -> anyhow::Result<()> {
+fn write_model(
+    args: &ExportArgs,
+    path: &Path,
+    program: &Program,
+    state: &State,
+) -> anyhow::Result<()> {
     let parameters = program.parameters();
     let naming = program.naming();
     let base = base(args, program, state, &parameters)?;
@@ -50,7 +57,7 @@ fn write_model(args: &ExportArgs, program: &Program, state: &State) -> anyhow::R
         state.read::<f64>(id, PieceKind::Weight, &Shard::whole(shape))
     };
     let stored = |parameter: &ModelParameter| naming.stored(parameter);
-    let mut writer = WeightsWriter::create(&args.output, stored, &parameters, Element::F32)?;
+    let mut writer = WeightsWriter::create(path, stored, &parameters, Element::F32)?;
     let seed = state.training().seed;
     for parameter in program.whole_parameters() {
         let values = match (parameter.learning, &base) {
@@ -91,7 +98,12 @@ fn base(
 }
 
 /// Writes only the adapters, as peft reads them: the weights, and `adapter_config.json` in the same folder.
-fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow::Result<()> {
+fn write_adapters(
+    args: &ExportArgs,
+    path: &Path,
+    program: &Program,
+    state: &State,
+) -> anyhow::Result<()> {
     let parameters = program.adapter_parameters();
     let Some(adapters) = &program.adapters else {
         bail!("`--adapters`: the plan has none\nhint: leave it out to write the model");
@@ -110,7 +122,7 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
         modules.extend(stored.tensors.iter().map(|tensor| target(&naming, tensor)));
     }
     check_experts(&parameters)?;
-    let mut writer = WeightsWriter::create(&args.output, stored, &parameters, Element::F32)?;
+    let mut writer = WeightsWriter::create(path, stored, &parameters, Element::F32)?;
     for parameter in &parameters {
         let whole = Shard::whole(&parameter.shape);
         let values = state.read::<f64>(&parameter.id, PieceKind::Weight, &whole)?;

@@ -35,7 +35,7 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     file.take(LARGEST_PLAN + 1).read_to_end(&mut bytes).with_context(reading)?;
     ensure!(
         bytes.len() as u64 <= LARGEST_PLAN,
-        "`{}` has more than {LARGEST_PLAN} bytes, the most that a plan may have",
+        "`{}` has more than {LARGEST_PLAN} bytes, the most that is read",
         path.display()
     );
     ir::text::decoded(&bytes).map(str::to_owned).with_context(reading)

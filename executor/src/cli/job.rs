@@ -126,6 +126,10 @@ pub(super) fn prepare<'a>(
         );
     }
     let is_first = place.is_none_or(|place| place.rank == 0);
+    if args.checkpoints.folder.is_some() && method == DataParallelMethod::RingAveraging {
+        let text = "a checkpoint has the first replica's weights and moments: after it all go on from those";
+        say(is_first, &format!("note: {text}"));
+    }
     if program.leaves_out_dropout {
         let text = "the model's dropout is left out, as it was planned";
         say(is_first, &format!("warning: {text}\nhint: a plan made with `--dropout` has it"));

@@ -71,7 +71,7 @@ pub(crate) struct TimingArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_iterations, allow_negative_numbers = true)]
     pub(crate) iterations: u32,
     /// Calls before those.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_warm_up, allow_negative_numbers = true)]
     pub(crate) warm_up: u32,
     /// Ranks that share a node, where ranks are processes on several [default: all].
     #[arg(long, value_name = "N")]
@@ -161,6 +161,10 @@ fn parse_ranks(text: &str) -> Result<u32, String> {
 
 fn parse_iterations(text: &str) -> Result<u32, String> {
     whole_within(text, 1..=1_000_000)
+}
+
+fn parse_warm_up(text: &str) -> Result<u32, String> {
+    whole_within(text, 0..=1_000_000)
 }
 
 fn parse_sizes_factor(text: &str) -> Result<u64, String> {

@@ -220,6 +220,7 @@ impl<'a> Show<'a> {
                 "the plan is for {planned} in {}: what it predicts does not compare with another precision",
                 training.precision
             ),
+            Backend::Cuda | Backend::Wgpu if self.compares() => format!("predicted for {planned}"),
             Backend::Cpu if self.compares() => {
                 format!("predicted for {planned}, as `executor calibrate` measured its ranks")
             }
@@ -227,7 +228,11 @@ impl<'a> Show<'a> {
                 "the plan is for {planned}: what it predicts does not compare with this CPU, for which \
                  `executor calibrate` makes a cluster file"
             ),
-            Backend::Cuda | Backend::Wgpu => format!("predicted for {planned}"),
+            Backend::Cuda | Backend::Wgpu => {
+                format!(
+                    "the plan is for {planned}: what it predicts does not compare with this GPU"
+                )
+            }
         }
     }
 

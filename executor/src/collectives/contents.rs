@@ -14,7 +14,7 @@ const PERIOD: usize = 16;
 /// The numbers of which pieces consist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// 0.5, 1 and 2, whose sums and products are exact in any format.
+    /// 1 and -1, whose products are exact in any format, and whose sums stay small.
     Exact,
     /// From 1 to 2, different for each piece, so that a piece is identified by its number.
     Telling,
@@ -27,7 +27,7 @@ impl Numbers {
             Self::Exact => {
                 let mixed = (rank.wrapping_mul(73) ^ chunk.wrapping_mul(151) ^ (place as u32 * 31))
                     .wrapping_mul(0x9E37_79B1);
-                [0.5, 1.0, 2.0][(mixed >> 16) as usize % 3]
+                [-1.0, 1.0][(mixed >> 16) as usize % 2]
             }
             Self::Telling => {
                 // Fractional parts of multiples of the golden ratio are as far apart as possible.

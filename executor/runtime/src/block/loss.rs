@@ -111,25 +111,24 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let (targets, weight) = self.targets(id, &kept.micro_batch);
                 let counted = self.counted(targets);
                 let gradient = softmax.input_grad(sum, targets, first, scale * weight);
-                match counted {
+                let gradient = match counted {
                     Some(counted) => gradient.clone() * counted.cast(gradient.element()),
                     None => gradient,
-                }
+                };
+                // Back from rows to the shape of the logits.
+                let [rows, width] = [gradient.size(0), gradient.size(1)];
+                let shape = match self.program.op(source).output.dims.len() {
+                    3 => vec![self.env.micro_batch_size, rows / self.env.micro_batch_size, width],
+                    _ => vec![rows, width],
+                };
+                gradient.cast(self.env.element).reshape(&shape)
             }
             Extra::Difference(difference) => {
                 let width = difference.num_elements() / difference.size(0);
-                difference.scale(2.0 * scale / width as f64)
+                difference.scale(2.0 * scale / width as f64).cast(self.env.element)
             }
             _ => panic!("a loss keeps exponentials or differences"),
         };
-        let rank = self.program.op(source).output.dims.len();
-        let gradient = gradient.cast(self.env.element);
-        // Back from rows to the shape of the logits.
-        let [rows, width] = [gradient.size(0), gradient.size(1)];
-        let shape = match rank {
-            3 => vec![self.env.micro_batch_size, rows / self.env.micro_batch_size, width],
-            _ => vec![rows, width],
-        };
-        Value::Array(gradient.reshape(&shape))
+        Value::Array(gradient)
     }
 }

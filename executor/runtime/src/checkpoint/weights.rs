@@ -189,7 +189,9 @@ fn check_extra<'a>(
         };
         used.insert(name);
     }
-    let is_extra = |name: &&String| !used.contains(*name) && !naming.leaves_out(name);
+    let is_extra = |name: &&String| {
+        !used.contains(*name) && !naming.leaves_out(name, |it| tensors.contains_key(it))
+    };
     let extra: Vec<&String> = tensors.keys().filter(is_extra).collect();
     match extra.first() {
         None => Ok(()),

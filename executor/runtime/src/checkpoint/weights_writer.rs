@@ -1,6 +1,7 @@
 //! Writing of safetensors files that other tools read.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -111,6 +112,10 @@ impl WeightsWriter {
             )));
         }
         file.as_file().sync_all().map_err(CheckpointError::io("write", &path))?;
+        if let Ok(there) = fs::metadata(&path) {
+            let kept = file.as_file().set_permissions(there.permissions());
+            kept.map_err(CheckpointError::io("write", &path))?;
+        }
         let renamed = file.persist(&path).map_err(|error| error.error);
         renamed.map_err(CheckpointError::io("write", &path))?;
         sync_directory(folder(&path))

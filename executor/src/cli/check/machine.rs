@@ -33,6 +33,17 @@ pub(super) struct Measurements<'a> {
     pub(super) num_devices: usize,
 }
 
+/// Fields that are measured, each with how.
+const LINK: [&str; 2] =
+    ["host_link_bandwidth_bytes_per_second", "64 MiB there and back, the slower"];
+const RATES: [&str; 2] = ["gpu.sustained_flops_per_second", "the fastest of its products"];
+const LEVELS: [&str; 2] =
+    ["levels", "collectives between all devices of this machine, at several sizes"];
+
+fn set_source(made: &mut Cluster, [field, how]: [&str; 2]) {
+    made.sources.insert(field.to_owned(), format!("{HOW}: {how}"));
+}
+
 impl Measurements<'_> {
     fn findings(&self, part: CheckPart) -> impl Iterator<Item = &CheckFinding> {
         let of_part = self.sections.iter().filter(move |section| section.part == part);
@@ -80,14 +91,17 @@ impl Measurements<'_> {
         self.describe(&mut made);
         if let Some(link) = self.host_link() {
             made.host_link_bandwidth = link;
+            set_source(&mut made, LINK);
         }
         for (precision, rate) in self.rates() {
             let peak = made.gpu.peak.get(&precision).copied();
             if peak.is_some_and(|peak| rate.get() >= LEAST_SHARE * peak.get() && rate <= peak) {
                 made.gpu.sustained.insert(precision, rate);
+                set_source(&mut made, RATES);
             }
         }
         if let Some(level) = self.level() {
+            set_source(&mut made, LEVELS);
             // Levels beyond this machine were not measured.
             let beyond = made.levels.iter().filter(|it| it.ranks.is_none()).cloned();
             let beyond: Vec<NetworkLevel> = beyond.collect();
@@ -105,13 +119,6 @@ impl Measurements<'_> {
         "this-machine".clone_into(&mut made.name);
         made.gpus_per_node = self.num_devices.max(1) as u32;
         made.description = format!("{}, as {HOW} found it", made.gpu.name);
-        for (field, text) in [
-            ("host_link_bandwidth_bytes_per_second", "64 MiB there and back, the slower"),
-            ("gpu.sustained_flops_per_second", "the fastest of its products"),
-            ("levels", "collectives between all devices of this machine, at several sizes"),
-        ] {
-            made.sources.insert(field.to_owned(), format!("{HOW}: {text}"));
-        }
     }
 
     /// The network between devices, where there are several.
@@ -136,6 +143,7 @@ impl Measurements<'_> {
         });
         made.host = Some(Host { memory, memory_bandwidth: bandwidth });
         made.levels = vec![level.level.clone()];
+        set_source(&mut made, LEVELS);
         self.describe_unlisted(&mut made);
         made.gpus_per_node = self.network.map_or(1, |it| it.num_ranks as u32);
         Ok(made)
@@ -164,6 +172,10 @@ impl Measurements<'_> {
             collective_rates: None,
             measured: BTreeMap::new(),
         };
+        set_source(&mut made, LINK);
+        if self.level().is_some() {
+            set_source(&mut made, LEVELS);
+        }
         made.levels = vec![self.level().unwrap_or(through_the_host)];
         self.describe_unlisted(&mut made);
         Ok(made)

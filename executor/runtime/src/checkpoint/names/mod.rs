@@ -119,11 +119,14 @@ impl Naming {
     }
 
     /// Returns whether files may have a tensor without a parameter in the model: buffers that are recomputed, copies of
-    /// tied weights, heads of other tasks, layers that predict further tokens.
-    pub fn leaves_out(&self, tensor: &str) -> bool {
+    /// tied weights, heads of other tasks, layers that predict further tokens, which have a projection of their own
+    /// among the tensors that the file `has`.
+    pub fn leaves_out(&self, tensor: &str, has: impl Fn(&str) -> bool) -> bool {
         let is_further = || {
             let number = tensor.strip_prefix("model.layers.")?.split('.').next()?.parse::<u32>();
-            Some(number.ok()? >= self.num_layers)
+            let number = number.ok()?;
+            let is_after = number >= self.num_layers;
+            Some(is_after && has(&format!("model.layers.{number}.eh_proj.weight")))
         };
         let is_known = LEFT_OUT.iter().any(|part| tensor.contains(part));
         self.family.is_some() && (is_known || is_further().unwrap_or(false))

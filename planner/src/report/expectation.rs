@@ -53,7 +53,7 @@ pub struct ExpectedMemory {
 
 impl ExpectedMemory {
     fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
-        let (evidence, spread) = Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
+        let (evidence, spread) = weakest(SpreadOf::PeakMemoryBytes, problem);
         let memory = &found.evaluation.memory;
         let peak = memory.total().as_f64();
         let ratios = spread.interval(peak_deviation(memory));
@@ -66,7 +66,7 @@ impl ExpectedMemory {
 impl Expectation {
     /// The expectation for an evaluated plan.
     pub fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
-        let (evidence, spread) = Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
+        let (evidence, spread) = weakest(SpreadOf::StepTimeSeconds, problem);
         let step = found.evaluation.step_time.get();
         let [low, high] = spread.interval(found.log_deviation(problem));
         let [interpolated, extrapolated, data_sheet] = bases(problem, found);
@@ -123,15 +123,25 @@ const fn known(evidence: Evidence) -> &'static str {
     }
 }
 
-/// Shares of the time of all blocks by basis, in the order of [`Basis::ALL`].
+/// The weakest evidence of all groups of GPUs, with its spread.
+fn weakest(of: SpreadOf, problem: &Problem) -> (Evidence, Spread) {
+    let of_groups = problem.all_hardware().map(|hardware| Spread::shipped(of, hardware));
+    let weakest = of_groups.max_by_key(|(evidence, _)| *evidence);
+    weakest.unwrap_or_else(|| Spread::shipped(of, &problem.hardware))
+}
+
+/// Shares of the time of all blocks by basis, in the order of [`Basis::ALL`]; of several kinds of GPUs, as if each had
+/// the same share of the blocks.
 fn bases(problem: &Problem, found: &EvaluatedPlan) -> [f64; 3] {
     let key = ShapeKey::of(&found.layout, problem);
     let counts = problem.graph.class_counts();
     let mut times = [0.0; 3];
-    for (class, block) in problem.graph.classes() {
-        let setting = key.setting(problem, class.0);
-        for term in terms(block, &setting, &key.groups(), &problem.hardware) {
-            times[term.basis as usize] += term.time.get() * f64::from(counts[class.0]);
+    for hardware in problem.all_hardware() {
+        for (class, block) in problem.graph.classes() {
+            let setting = key.setting(problem, class.0);
+            for term in terms(block, &setting, &key.groups(), hardware) {
+                times[term.basis as usize] += term.time.get() * f64::from(counts[class.0]);
+            }
         }
     }
     let all: f64 = times.iter().sum();

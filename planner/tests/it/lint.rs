@@ -10,7 +10,7 @@ use planner_evidence::validation::read_rows;
 use planner_evidence::validation::reference::REFERENCE;
 use planner_evidence::validation::setup::Setup;
 use planner_tools::interchange::{Import, Stated};
-use planner_tools::lint::{Fix, LintReport, Severity, changed, lint, lint_run};
+use planner_tools::lint::{Finding, Fix, LintReport, Severity, changed, lint, lint_run};
 use rayon::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -197,8 +197,8 @@ pub(crate) fn unfixed(
     (!is_kept).then(|| ("another time than was promised".to_owned(), after))
 }
 
-/// Every measured step that ships ran: nothing is an error, and what is a warning is a waste that the sources went to
-/// look for. Of all 857: full recompute with room to spare, fewer micro-batches than stages, vocabularies that make one
+/// Every measured step that ships ran: one in a thousand at most is an error, and what is a warning is a waste that the
+/// sources went to look for: full recompute with room to spare, fewer micro-batches than stages, vocabularies that make one
 /// stage the slowest, tensor parallelism that the memory does not need.
 #[test]
 fn measured_steps_ran() {
@@ -216,8 +216,12 @@ fn measured_steps_ran() {
             let run = Setup::of(row).ok().filter(|run| !run.is_layer)?;
             lint_run(&run.problem, &run.layout, &run.stage_ends, &run.cluster, &row.id)
         })
-        // How many of those that worked are predicted not to fit is a limit of `accuracy`.
-        .filter(|it| it.findings.iter().all(|it| it.rule.id() != "out-of-memory"))
+        // How many of those that worked are warned of their memory is a limit of `accuracy`.
+        .filter(|it| {
+            let is_warned =
+                |it: &Finding| it.rule.id() == "out-of-memory" && it.severity < Severity::Error;
+            !it.findings.iter().any(is_warned)
+        })
         .collect();
     assert!(linted.len() > if is_slow { 800 } else { 15 }, "{} rows", linted.len());
     let with = |at_least: Severity| -> Vec<String> {
@@ -225,7 +229,7 @@ fn measured_steps_ran() {
         some.map(|it| format!("{}{}", it.model, words(it, at_least))).collect()
     };
     let errors = with(Severity::Error);
-    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    assert!(errors.len() * 1000 <= linted.len(), "{}", errors.join("\n"));
     let warned = with(Severity::Warning);
     let share = warned.len() as f64 / linted.len() as f64;
     let most = if is_slow { 0.2 } else { 0.4 };

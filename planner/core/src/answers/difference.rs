@@ -121,7 +121,11 @@ pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String 
                 1 => String::new(),
                 ranks => format!(" of sequences over {ranks} ranks"),
             };
-            format!("{tokens} tokens at a time{shared}, products over {ranks}")
+            let [peak, precision] =
+                [problem.hardware.peak.to_string(), problem.hardware.precision.to_string()];
+            format!(
+                "{tokens} tokens at a time{shared}, products over {ranks}, at {peak} in {precision}"
+            )
         }
         "recompute" => format!("recompute {}", layout.recompute),
         "waiting for the host" => format!("CUDA graphs of {}", layout.switches.cuda_graphs),

@@ -32,7 +32,7 @@ impl Problem {
     }
 
     /// Hardware of each group.
-    pub(crate) fn all_hardware(&self) -> impl Iterator<Item = &Hardware> {
+    pub fn all_hardware(&self) -> impl Iterator<Item = &Hardware> {
         (0..self.num_groups()).map(|group| self.hardware_of(group))
     }
 

@@ -10,10 +10,10 @@ use super::evaluated::{EvaluatedConfig, Variant};
 use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 
-/// Ratio of predicted peak to GPU memory beyond which none of 857 measured steps ran; a test checks this.
-const NONE_RAN_BEYOND: f64 = 1.35;
+/// Ratio of predicted peak to GPU memory beyond which one of 1,726 measured runs worked; a test checks that no more do.
+const HARDLY_ANY_RAN_BEYOND: f64 = 1.35;
 
-/// Ratio beyond which only two of them ran.
+/// Ratio beyond which 15 of them worked.
 const FEW_RAN_BEYOND: f64 = 1.1;
 
 /// Finding of peak memory that does not fit, or fits without headroom, with a fix.
@@ -65,7 +65,7 @@ pub(super) fn headroom(context: &LintContext<'_>) -> Option<Finding> {
     // The allocator gives back its cache before it fails.
     let without_slack = peak.saturating_sub(memory.allocator_bytes);
     let ratio = peak.as_f64() / capacity.as_f64();
-    let (rule, severity, how) = if ratio > NONE_RAN_BEYOND {
+    let (rule, severity, how) = if ratio > HARDLY_ANY_RAN_BEYOND {
         (Rule::OutOfMemory, Severity::Error, "does not fit")
     } else if ratio > FEW_RAN_BEYOND {
         (Rule::OutOfMemory, Severity::Warning, "does not fit by prediction")

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ir::graph::Learning;
 use sha2::{Digest, Sha256};
 
-use crate::checkpoint::{CheckpointError, Form, ModelParameter, Weights, hexadecimal};
+use crate::checkpoint::{CheckpointError, Form, ModelParameter, Weights};
 use crate::parameters::LocalParameter;
 use crate::program::Program;
 
@@ -75,7 +75,7 @@ impl Base {
                 digest.update(value.to_le_bytes());
             }
         }
-        Ok(Some(format!("weights of SHA-256 {}, by samples", hexadecimal(&digest.finalize()))))
+        Ok(Some(format!("weights of SHA-256 {:x}, by samples", digest.finalize())))
     }
 }
 

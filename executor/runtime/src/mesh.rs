@@ -31,13 +31,8 @@ pub struct ReplicaGroups {
 
 impl ReplicaGroups {
     /// Number of copies of a gradient that are summed.
-    pub fn len(&self) -> usize {
+    pub fn num_copies(&self) -> usize {
         self.shard.len() * self.replicate.len()
-    }
-
-    /// Returns false: a rank is a replica of itself.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 }
 

@@ -218,12 +218,6 @@ impl LocalParameter {
         stored
     }
 
-    /// Indices of the part's elements in the whole parameter, both in row-major order.
-    pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
-        let shape = self.shape();
-        (0..self.num_elements()).map(move |local| self.element(&shape, local))
-    }
-
     /// The index in the whole parameter of an element of the part, whose shape is given.
     fn element(&self, shape: &[usize], mut local: usize) -> usize {
         let (mut place, mut stride) = (0, 1);

@@ -26,15 +26,6 @@ impl HashingFile {
     /// Waits until all bytes are on the disk. Returns the number of bytes and their hash.
     pub(super) fn finish(self) -> io::Result<(u64, String)> {
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        Ok((self.num_bytes, hexadecimal(&self.hash.finalize())))
+        Ok((self.num_bytes, format!("{:x}", self.hash.finalize())))
     }
-}
-
-/// A hash in hexadecimal digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from_digit(u32::from(digit), 16).expect("four bits are a digit"))
-        .collect()
 }

@@ -21,7 +21,6 @@ mod writer;
 
 pub use directory::{Latest, latest};
 pub use error::CheckpointError;
-pub(crate) use hash::hexadecimal;
 pub use identity::ModelIdentity;
 pub use manifest::{LossScale, OptimizerState, TrainingState};
 pub use names::{Fused, Naming, Orientation, Stored};

@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 use sha2::{Digest, Sha256};
 
 use super::error::CheckpointError;
-use super::hash::hexadecimal;
 use super::identity::ModelIdentity;
 use super::manifest::{Manifest, RankFile, TrainingState};
 use super::parameter::{ModelParameter, ParameterId};
@@ -138,7 +137,7 @@ impl State {
             let mut hash = Sha256::new();
             let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut hash));
             copied.map_err(CheckpointError::io("read", &path))?;
-            let found = hexadecimal(&hash.finalize());
+            let found = format!("{:x}", hash.finalize());
             if found != *sha256 {
                 return Err(CheckpointError::Changed { path, expected: sha256.clone(), found });
             }

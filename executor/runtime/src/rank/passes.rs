@@ -327,7 +327,7 @@ impl<B: Kernels> Rank<B> {
         let gradient =
             self.env.probe.gradients::<B, _>(device, || unit.take_gradients(element, device));
         let is_shared = self.program.settings.replication.method.is_synchronous();
-        if unit.replicas.len() > 1 && is_shared {
+        if unit.replicas.num_copies() > 1 && is_shared {
             self.reducer.reduce(index, gradient, &unit.replicas);
             return Ok(());
         }

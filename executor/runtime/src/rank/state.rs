@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{Rank, RunError};
 use crate::checkpoint::{
     CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
-    PieceKind, Shard, State, TrainingState, Values, Writer, hexadecimal,
+    PieceKind, Shard, State, TrainingState, Values, Writer,
 };
 use crate::flat_parameter::{FlatParameter, Renewal, Role};
 use crate::parameters::{LocalParameter, Sharing};
@@ -39,7 +39,7 @@ impl Program {
         if let Some(adapters) = &self.adapters {
             digest.update(serde_json::to_string(adapters).expect("adapters are plain data"));
         }
-        let sha256 = hexadecimal(&digest.finalize());
+        let sha256 = format!("{:x}", digest.finalize());
         ModelIdentity { name: self.model_name.clone(), sha256 }
     }
 

@@ -20,7 +20,7 @@ impl<B: Kernels> Layer<B> for ParameterServer {
     /// Broadcasts the weights of a unit from the replica that updated it.
     fn after_update(&mut self, rank: &mut Rank<B>, unit: usize) -> Result<(), RunError> {
         let unit = &mut rank.units[unit];
-        if unit.replicas.len() == 1 {
+        if unit.replicas.num_copies() == 1 {
             return Ok(());
         }
         let group = &unit.replicas.replicate;

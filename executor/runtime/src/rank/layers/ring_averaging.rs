@@ -21,7 +21,7 @@ impl<B: Kernels> Layer<B> for RingAveraging {
     /// Averages the weights of a unit with those of both neighbours on the ring of replicas.
     fn after_update(&mut self, rank: &mut Rank<B>, unit: usize) -> Result<(), RunError> {
         let unit = &mut rank.units[unit];
-        if unit.replicas.len() == 1 {
+        if unit.replicas.num_copies() == 1 {
             return Ok(());
         }
         let neighbours = unit.replicas.replicate.neighbours(rank.env.place.rank);

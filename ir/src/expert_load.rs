@@ -68,7 +68,7 @@ pub enum ExpertLoadError {
         /// Counts in the first row.
         first: usize,
     },
-    /// A layer in which tokens go to fewer experts than each of them has to.
+    /// A layer with tokens for fewer experts than each token goes to.
     #[error(
         "row {line}: {used} experts have tokens, but each token goes to {top_k} different ones"
     )]

@@ -552,17 +552,14 @@ impl<'a> BlockCost<'a> {
         u32::try_from(domains).ok()
     }
 
-    /// Number of experts that process each token of the block.
+    /// The way in which tokens reach their experts.
     pub(super) const fn dispatcher(&self) -> TokenDispatcher {
         self.switches.token_dispatcher
     }
 
+    /// Number of experts that process each token of the block.
     pub(super) fn top_k(&self) -> u64 {
-        let of = |kind: &OpKind| match kind {
-            OpKind::Dispatch { top_k } => Some(*top_k),
-            _ => None,
-        };
-        self.block.nodes().find_map(|node| of(&node.op.kind)).unwrap_or(1)
+        self.block.top_k().unwrap_or(1)
     }
 
     /// Sums over an operator's kernels in a pass.

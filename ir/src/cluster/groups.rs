@@ -150,7 +150,7 @@ impl Cluster {
         (cluster, num_gpus)
     }
 
-    /// Number of nodes of a job on so many GPUs: those of all groups, or as many as hold the GPUs.
+    /// Number of nodes of a job: those of all groups, or as many as `num_gpus` GPUs need.
     pub fn num_nodes(&self, num_gpus: u32) -> u32 {
         if self.groups.is_empty() {
             return num_gpus.div_ceil(self.gpus_per_node.max(1));

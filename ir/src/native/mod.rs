@@ -94,9 +94,9 @@
 //! # Shapes
 //!
 //! Dimensions have names, since the name decides how a dimension may be sharded: `batch`, `sequence`, `context`,
-//! `hidden`, `heads`, `kv_heads`, `head_dim`, `groups`, `state`, `intermediate`, `experts`, `top_k`, `vocabulary`, `latent`,
-//! `features`, `channels`, `height`, `width`. An input names them in `dims` and gives their sizes in `shape`, outermost first:
-//! `"b"` for the batch, `"s"` for a sequence whose length the step decides, integers for the rest.
+//! `hidden`, `heads`, `kv_heads`, `head_dim`, `groups`, `state`, `intermediate`, `experts`, `top_k`, `vocabulary`,
+//! `latent`, `features`, `channels`, `height`, `width`. An input names them in `dims` and gives their sizes in `shape`,
+//! outermost first: `"b"` for the batch, `"s"` for a sequence whose length the step decides, integers for the rest.
 //!
 //! ```json
 //! {"name": "image", "kind": "input", "dims": ["batch", "channels", "height", "width"], "shape": ["b", 3, 224, 224]}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cost_models::block::{BlockMemory, ByPolicy};
 use cost_models::states::ModelStates;
 use ir::graph::{
-    BlockRecompute, ContextParallelKind, FrozenParameters, LocalParameters, Recompute, Sharding,
-    Switches,
+    BlockRecompute, ContextParallelKind, FrozenParameters, LocalParameters, Recompute,
+    ShardContext, Sharding, Switches,
 };
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
@@ -15,6 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::family::{Family, ZeroSharding};
 use super::node::Searcher;
+use crate::problem::Problem;
 use crate::step::{ShapeKey, with_slack};
 
 /// Blocks of one class, with a family's sharding.
@@ -216,12 +217,19 @@ impl Searcher<'_> {
 
     /// Parameters of all blocks, as if one rank had every stage.
     fn parameters(&self, key: &ShapeKey) -> LocalParameters {
-        let mut all = LocalParameters::default();
-        let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());
-        for ((class, block), count) in classes {
-            let of_block = block.work(&key.setting(self.problem, class.0)).parameters;
-            all.add_times(&of_block, count.into());
-        }
-        all
+        of_all_blocks(self.problem, |class| key.setting(self.problem, class))
     }
+}
+
+/// Parameters of all blocks on one rank, each block in the setting of its class.
+pub(crate) fn of_all_blocks(
+    problem: &Problem,
+    setting: impl Fn(usize) -> ShardContext,
+) -> LocalParameters {
+    let mut all = LocalParameters::default();
+    for ((class, block), count) in problem.graph.classes().zip(problem.graph.class_counts()) {
+        let of_block = block.work(&setting(class.0)).parameters;
+        all.add_times(&of_block, count.into());
+    }
+    all
 }

@@ -55,6 +55,7 @@ use family::Family;
 pub use headroom::largest_headroom;
 use headroom::with_less_headroom;
 pub use least_gpus::{MemorySaving, least_gpus, memory_saving};
+pub(crate) use memory::of_all_blocks;
 use node::Searcher;
 use outcome::Best;
 pub use outcome::{CandidateCounts, Outcome, WithLessHeadroom};

@@ -97,7 +97,7 @@ pub(super) fn throughout(
 fn cast_weights(problem: &Problem, layout: &Layout, held: &Holdings) -> Bytes {
     let memory = &problem.hardware.framework.memory;
     let precision = problem.training.precision;
-    // Megatron-Core stores them so beside a sharded optimizer alone (`--fp8-param-gather`).
+    // Megatron-Core stores weights in 8 bits only with a sharded optimizer (`--fp8-param-gather`).
     let is_stored =
         memory.stores_8_bits && precision == Precision::Fp8 && layout.zero_stage != ZeroStage::None;
     let is_kept = precision.is_cast()

@@ -21,7 +21,8 @@
 //! An option with `model` instead of a field describes the model; imports compare it with the user's. With `only`
 //! after it, a model that would not have the option at all is another one. `unplanned` in its place is for what may
 //! change a step but is no part of a plan, with what it is after ` # `: imports name it, unless it is off or has a value
-//! `word=` that stands after it; `saves-memory` after it is for what makes the prediction too large. `same` in its place is for another name of the option that follows it.
+//! `word=` that stands after it; `saves-memory` after it is for what makes the prediction too large. `same` in its place
+//! is for another name of the option that follows it.
 //!
 //! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.

@@ -1,12 +1,12 @@
 //! Times of checkpoints, from the bytes of a plan's states.
 
-use ir::graph::{ShapeCounts, ShardContext, Sharding, Sizes};
+use ir::graph::{LocalParameters, ShardContext, Sharding, Sizes};
 use ir::layout::ZeroStage;
 use ir::units::{Bytes, BytesPerSecond};
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::search::{EvaluatedPlan, on_groups};
+use crate::search::{EvaluatedPlan, of_all_blocks, on_groups};
 use crate::step::{Holdings, Step};
 
 /// Where checkpoints go.
@@ -52,20 +52,6 @@ pub struct CheckpointLinks {
     pub network: BytesPerSecond,
 }
 
-/// Shapes of all trained parameters.
-fn shapes(problem: &Problem) -> ShapeCounts {
-    let whole = ShardContext::plain(Sizes::ONE, Sharding::NONE);
-    let counts = problem.graph.class_counts();
-    let mut all = ShapeCounts::default();
-    for (class, block) in problem.graph.classes() {
-        let parameters = block.work(&whole).parameters;
-        let count = u64::from(counts[class.0]);
-        all.add_times(parameters.dense_shapes, count);
-        all.add_times(parameters.expert_shapes, count);
-    }
-    all
-}
-
 impl CheckpointBytes {
     /// Bandwidth to storage of a node where none is given, in bytes per second.
     ///
@@ -99,7 +85,11 @@ impl CheckpointBytes {
         let of_groups = on_groups(problem, plan.layout, &plan.stage_ends, of_fullest);
         let fullest = of_groups.into_iter().fold(0.0, f64::max);
         let trained = problem.parameters().trained;
-        let all = trained as f64 * (weight + bytes.of(trained, shapes(problem)).optimizer);
+        let whole = ShardContext::plain(Sizes::ONE, Sharding::NONE);
+        let LocalParameters { dense_shapes, expert_shapes, .. } = of_all_blocks(problem, |_| whole);
+        let mut shapes = dense_shapes;
+        shapes.add_times(expert_shapes, 1);
+        let all = trained as f64 * (weight + bytes.of(trained, shapes).optimizer);
         Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest) }
     }
 

@@ -120,6 +120,27 @@ fn counts_say_what_the_busiest_rank_has() {
     assert!(says(&layers).contains("has 1.70 times its share"), "{}", says(&layers));
 }
 
+/// Layers of which one half has most tokens on the first rank, the other half on the second: a pipeline rank with one
+/// of the halves needs as much as if all layers had them on one rank; without pipeline, the halves even out.
+#[test]
+fn a_pipeline_rank_has_the_tokens_of_its_own_layers() {
+    let place = Workplace::new();
+    let counts = |name: &str, second_half: &str| {
+        let rows = ["9 3 3 3 3 3 3 3", second_half].map(|row| format!("{row}\n").repeat(16));
+        place.write(name, rows.concat())
+    };
+    let one = counts("one.txt", "9 3 3 3 3 3 3 3");
+    let halves = counts("halves.txt", "3 9 3 3 3 3 3 3");
+    let of = |layout: &str, load: &str| {
+        bytes(&evaluated(&format!(
+            "models/mixtral-8x7b --gpus 16 --cluster b200 --framework megatron-core --layout {layout}-ep8-mbs1 --headroom 0 \
+             --schedule 1f1b --recompute none --expert-load {load}"
+        )))
+    };
+    assert_eq!(of("pp2-dp8", &one).to_bits(), of("pp2-dp8", &halves).to_bits());
+    assert!(of("dp16", &one) > of("dp16", &halves));
+}
+
 /// A plan keeps its load: what `explain` and `compare` read is what was planned.
 #[test]
 fn plans_keep_their_load() {

@@ -207,6 +207,7 @@ impl<'a> OnHardware<'a> {
             gathers_by_operator: false,
             documents: None,
             offloaded: None,
+            loaded_stages: 1,
         };
         let Hardware { precision, device, .. } = &problem.hardware;
         let bytes = problem.state_bytes();

@@ -17,7 +17,7 @@ const MOST_SHARES: usize = 1 << 16;
 /// Seed of the draws.
 const SEED: u64 = 1;
 
-/// Share of the draws in which the fullest rank needs at most the memory that is planned for.
+/// Share of the draws, and of a draw's pipeline ranks, in which the fullest rank needs at most the memory that is planned for.
 const OF_MEMORY: f64 = 0.9;
 
 /// Spread of experts over the ranks that share a layer.
@@ -26,7 +26,16 @@ struct Spread {
     num_experts: u64,
     /// Experts that each token goes to.
     top_k: u64,
-    expert_parallel: u32,
+    ranks: LoadedRanks,
+}
+
+/// Ranks over which the tokens of experts spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LoadedRanks {
+    /// Ranks that share the experts of a layer.
+    pub expert_parallel: u32,
+    /// Ranks among which the layers are divided: each has the tokens of its own layers in memory.
+    pub pipeline_parallel: u32,
 }
 
 /// Shares of all experts, for each draw and each layer.
@@ -43,7 +52,8 @@ pub struct RankLoads {
     quantile: Option<f64>,
     /// Shares of all experts, by their number and that of a token's experts: for each draw and layer.
     shares: Arc<Memo<(u64, u64), Draws>>,
-    /// Results, in thousandths of an even share, for all draws in ascending order: busiest, and fullest.
+    /// Results, in thousandths of an even share, in ascending order: busiest of all draws, and fullest of all draws and
+    /// pipeline ranks.
     drawn: Arc<Memo<Spread, Arc<[Vec<u64>; 2]>>>,
 }
 
@@ -59,18 +69,18 @@ impl RankLoads {
     }
 
     /// Tokens of ranks that share the experts of a block; balanced where a rank has all experts.
-    pub(crate) fn of(&self, block: &Block, expert_parallel: u32) -> RoutedTokens {
+    pub(crate) fn of(&self, block: &Block, ranks: LoadedRanks) -> RoutedTokens {
         let router = block.nodes().find_map(|node| match node.op.kind {
             OpKind::Router { num_experts, top_k, .. } => Some((num_experts, top_k)),
             _ => None,
         });
-        let Some((num_experts, top_k)) = router.filter(|_| expert_parallel > 1) else {
+        let Some((num_experts, top_k)) = router.filter(|_| ranks.expert_parallel > 1) else {
             return RoutedTokens::BALANCED;
         };
         if self.load.is_balanced() {
             return RoutedTokens::BALANCED;
         }
-        let spread = Spread { num_experts, top_k, expert_parallel };
+        let spread = Spread { num_experts, top_k, ranks };
         let drawn = self.drawn.get(spread, || Arc::new(self.spread_over_ranks(spread)));
         let at =
             |all: &[u64], quantile: f64| all[((all.len() - 1) as f64 * quantile).round() as usize];
@@ -82,34 +92,38 @@ impl RankLoads {
 
     /// Busiest and fullest ranks of all draws, in ascending order. All ranks of a layer wait for its busiest, so that
     /// the mean over layers of the most tokens of a rank decides the time; and the most, of all ranks, of the mean over
-    /// layers decides the memory.
+    /// the layers of a pipeline rank decides its memory.
     fn spread_over_ranks(&self, spread: Spread) -> [Vec<u64>; 2] {
-        let Spread { num_experts, top_k, expert_parallel } = spread;
+        let Spread { num_experts, top_k, ranks } = spread;
         let key = (num_experts, top_k);
         let draws = self.shares.get(key, || Arc::new(self.draw(num_experts as usize, top_k)));
-        let (experts, ranks) = (num_experts as usize, expert_parallel as usize);
-        let mut of_draws = [Vec::with_capacity(draws.len()), Vec::with_capacity(draws.len())];
+        let (experts, shared_by) = (num_experts as usize, ranks.expert_parallel as usize);
+        let thousandths = |sum: f64, layers: usize| (sum / layers as f64 * 1000.0).round() as u64;
+        let (mut busiest, mut fullest) = (Vec::with_capacity(draws.len()), Vec::new());
         for layers in draws.iter() {
-            let (mut busiest, mut means) = (0.0, vec![0.0; ranks]);
-            for shares in layers {
-                let mut most = 0.0_f64;
-                for (rank, mean) in means.iter_mut().enumerate() {
-                    let own = rank * experts / ranks..(rank + 1) * experts / ranks;
-                    let of_rank = shares[own].iter().sum::<f64>() * ranks as f64;
-                    most = most.max(of_rank);
-                    *mean += of_rank;
+            let mut busiest_sum = 0.0;
+            for of_stage in
+                layers.chunks(self.num_layers.div_ceil(ranks.pipeline_parallel as usize))
+            {
+                let mut sums = vec![0.0; shared_by];
+                for shares in of_stage {
+                    let mut most = 0.0_f64;
+                    for (rank, sum) in sums.iter_mut().enumerate() {
+                        let own = rank * experts / shared_by..(rank + 1) * experts / shared_by;
+                        let of_rank = shares[own].iter().sum::<f64>() * shared_by as f64;
+                        most = most.max(of_rank);
+                        *sum += of_rank;
+                    }
+                    busiest_sum += most;
                 }
-                busiest += most;
+                let most = sums.into_iter().fold(0.0, f64::max);
+                fullest.push(thousandths(most, of_stage.len()));
             }
-            let fullest = means.into_iter().fold(0.0, f64::max);
-            for (all, sum) in of_draws.iter_mut().zip([busiest, fullest]) {
-                all.push((sum / layers.len() as f64 * 1000.0).round() as u64);
-            }
+            busiest.push(thousandths(busiest_sum, layers.len()));
         }
-        for all in &mut of_draws {
-            all.sort_unstable();
-        }
-        of_draws
+        busiest.sort_unstable();
+        fullest.sort_unstable();
+        [busiest, fullest]
     }
 
     /// Shares of the experts of each layer, for each draw; counts are one.

@@ -106,6 +106,7 @@ fn parameters_key(family: &Family) -> ShapeKey {
         gathers_by_operator: false,
         documents: None,
         offloaded: None,
+        loaded_stages: 1,
     }
 }
 

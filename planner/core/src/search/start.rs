@@ -154,7 +154,7 @@ impl Searcher<'_> {
             return key;
         }
         let switches = Switches { cuda_graphs, ..Switches::USUAL };
-        ShapeKey { switches, ..key.with_experts_over(1) }
+        ShapeKey { switches, ..key.with_all_experts() }
     }
 
     fn lower_bound_shape(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> Arc<Shape> {

@@ -17,7 +17,7 @@ use super::chain::ChainIndex;
 use super::memo::Memo;
 use super::ranks::PipelineRanks;
 use crate::partition::{balanced, evened, mirrored, partition_of};
-use crate::problem::{BatchSplit, Problem};
+use crate::problem::{BatchSplit, LoadedRanks, Problem};
 
 /// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,8 @@ pub struct ShapeKey {
     pub documents: Option<DocumentSizes>,
     /// The modules whose activations are offloaded, where not those of whole blocks are.
     pub offloaded: Option<OffloadModules>,
+    /// Ranks among which the layers are divided, where experts differ in their tokens; else one.
+    pub loaded_stages: u32,
 }
 
 impl ShapeKey {
@@ -52,12 +54,14 @@ impl ShapeKey {
                 pipeline_parallel: layout.pipeline_parallel,
             }),
             offloaded: layout.offload.activations.modules(),
+            loaded_stages: problem.loaded_stages(layout.expert_parallel, layout.pipeline_parallel),
         }
     }
 
-    /// The key with another expert-parallel degree.
-    pub fn with_experts_over(self, expert_parallel: u32) -> Self {
-        Self { sharding: Sharding { expert_parallel, ..self.sharding }, ..self }
+    /// The key where each rank has all experts.
+    pub fn with_all_experts(self) -> Self {
+        let sharding = Sharding { expert_parallel: 1, ..self.sharding };
+        Self { sharding, loaded_stages: 1, ..self }
     }
 
     /// Cache key of blocks without experts, with attention or without.
@@ -68,7 +72,8 @@ impl ShapeKey {
             ..self.sharding.without_experts()
         };
         let Switches { cuda_graphs, .. } = self.switches;
-        Self { sharding, switches: Switches { cuda_graphs, ..Switches::USUAL }, ..self }
+        let switches = Switches { cuda_graphs, ..Switches::USUAL };
+        Self { sharding, switches, loaded_stages: 1, ..self }
     }
 
     /// Shard context of the blocks of a class.
@@ -99,9 +104,13 @@ impl ShapeKey {
             loss: framework.loss(),
             documents: self.documents,
             offloaded: self.offloaded,
-            routed: problem
-                .expert_load
-                .of(problem.graph.class(ClassId(class)), self.sharding.expert_parallel),
+            routed: problem.expert_load.of(
+                problem.graph.class(ClassId(class)),
+                LoadedRanks {
+                    expert_parallel: self.sharding.expert_parallel,
+                    pipeline_parallel: self.loaded_stages,
+                },
+            ),
             gathers_by_operator: self.gathers_by_operator,
             keeps_gathered: framework.tensor_parallel.gathered_inputs == GatheredInputs::Whole,
         }
@@ -190,7 +199,7 @@ impl Shape {
 
     /// Lower bounds of every class, for any expert-parallel degree.
     pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
-        let key = key.with_experts_over(1);
+        let key = key.with_all_experts();
         let least: Cost = |block, setting, groups, hardware, _| {
             vec![BlockPasses::least(block, setting, groups, hardware)]
         };

@@ -41,6 +41,8 @@ struct Level {
     /// Bytes per second that one rank sends in a large collective of a whole domain.
     bandwidth: f64,
     wiring: Wiring,
+    /// Ranks of a node that share a network interface of this level.
+    ranks_per_interface: u32,
     /// True if transfers slow down with the number of domains: in the network between nodes, where it was not measured
     /// on the machine itself.
     grows: bool,
@@ -87,9 +89,14 @@ impl Network {
     /// The network of `cluster`.
     pub fn new(cluster: &Cluster) -> Self {
         let architecture = cluster.gpu.architecture;
-        let levels = cluster.levels.iter().enumerate();
+        let of_node = cluster.levels.first().and_then(|level| level.ranks);
+        let levels = cluster.levels.iter().enumerate().map(|(index, level)| {
+            let interfaces = level.interfaces_per_node.or(of_node);
+            let ranks_per_interface = of_node.zip(interfaces).map_or(1, |(ranks, of)| ranks / of);
+            Level { ranks_per_interface, ..Level::new(index, level, architecture) }
+        });
         Self {
-            levels: levels.map(|(index, level)| Level::new(index, level, architecture)).collect(),
+            levels: levels.collect(),
             growth: section::<BTreeMap<String, f64>>("network")["growth"],
         }
     }
@@ -277,13 +284,19 @@ impl Network {
         Seconds::new(start + latency + slowest)
     }
 
-    /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses.
-    pub(crate) fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
+    /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses. Of
+    /// the members within a node one sends beyond it, over an interface that the others leave to it.
+    pub fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
+        let outermost = self.outermost_level(group);
+        let Some(inner) = outermost.checked_sub(1) else {
+            let ends = StridedGroup { size: 2, ..group };
+            return self.time(Collective::SendReceive, ends, bytes);
+        };
         // The two ranks are in different domains of the level below.
-        let inner = self.outermost_level(group).checked_sub(1);
-        let apart = inner.map_or(1, |level| self.levels[level].ranks);
-        let ends = StridedGroup { size: 2, stride: group.stride.max(apart) };
-        self.time(Collective::SendReceive, ends, bytes)
+        let ends = StridedGroup { size: 2, stride: group.stride.max(self.levels[inner].ranks) };
+        let of_node = group.members_within(self.levels[0].ranks);
+        let shared = self.levels[outermost].ranks_per_interface.min(of_node);
+        self.time(Collective::SendReceive, ends, bytes.shard(shared.max(1).into()))
     }
 
     /// Bandwidth of a rank over the innermost level, in one direction; zero without levels.
@@ -371,6 +384,7 @@ impl Level {
             ranks: level.ranks.unwrap_or(u32::MAX),
             bandwidth: level.bandwidth.get() * efficiency,
             wiring: level.wiring.unwrap_or(Wiring::Switched),
+            ranks_per_interface: 1,
             grows: !within_node && level.start.is_none(),
             latency: level.latency.get(),
             start: level.start.map_or(START_SECONDS, Seconds::get),

@@ -219,3 +219,17 @@ fn measured_collectives_take_what_was_measured() {
     assert_eq!(network.basis(Collective::AllReduce, group, bytes), Basis::Interpolated);
     assert_eq!(network.basis(Collective::AllGather, group, bytes), Basis::DataSheet);
 }
+
+/// Of a ring or chain through all GPUs of a node, one sends beyond it. An L40S node has two interfaces for its eight
+/// GPUs: that one sends four times as fast as each of eight that send at once. Where each GPU has an interface of its
+/// own, it takes as long either way.
+#[test]
+fn the_one_that_leaves_a_node_has_the_interface_for_itself() {
+    let bytes = Bytes::new(1 << 30);
+    for (cluster, shared_by) in [("l40s", 4.0), ("p4d", 2.0), ("h100", 1.0)] {
+        let network = Network::new(&preset(cluster).unwrap());
+        let alone = network.to_neighbour(StridedGroup::contiguous(16), bytes).get();
+        let all = network.to_neighbour(StridedGroup { size: 2, stride: 8 }, bytes).get();
+        assert!((all / alone / shared_by - 1.0).abs() < 0.01, "{cluster}: {all} and {alone} s");
+    }
+}

@@ -185,6 +185,12 @@ impl Block {
         })
     }
 
+    /// True if the block's router corrects the scores for the choice of experts.
+    pub fn corrects_router(&self) -> bool {
+        let is_router = |node: &Node<'_>| matches!(node.op.kind, OpKind::Router { .. });
+        self.nodes().find(is_router).is_some_and(|router| self.inputs(router.id).len() > 1)
+    }
+
     /// True if the block has experts.
     pub fn has_experts(&self) -> bool {
         self.num_experts().is_some()

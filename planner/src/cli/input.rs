@@ -8,7 +8,6 @@ use cost_models::frameworks;
 use cost_models::kernels::Device;
 use ir::cluster::{Cluster, Gpu};
 use ir::documents::Documents;
-use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL, JobFacts, KernelChoice};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
@@ -19,7 +18,7 @@ use ir::text::is_fit_to_print;
 use ir::units::Bytes;
 use planner_core::problem::{
     Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, attention_kernel, default_framework,
-    usual_precision_with, with_usual_modules,
+    usual_load, usual_precision_with, with_usual_modules,
 };
 use planner_tools::interchange::lacked_by_tools;
 use planner_tools::topology::{Topology, slower_within};
@@ -139,7 +138,8 @@ pub(crate) fn read(
         anyhow::Ok(Documents { lengths, packing: args.packing.unwrap_or_default() })
     });
     let documents = documents.transpose()?;
-    let load = args.expert_load.as_deref().map_or(Ok(ExpertLoad::USUAL), read_expert_load)?;
+    let load =
+        args.expert_load.as_deref().map_or_else(|| Ok(usual_load(&graph)), read_expert_load)?;
     let open = Problem::new(open_graph, usual, &cluster, framework.clone(), gpus)?;
     let mut open = leave_free(open, args.headroom)?
         .with_expert_load(load.clone())?

@@ -69,7 +69,8 @@ pub(crate) struct TrainingArgs {
     pub(crate) packing: Option<Packing>,
     /// How routers spread tokens over experts: evenly, as most benchmarks force them to; with log-normal shares of this
     /// standard deviation; or as a file counts the tokens of each expert, a row for each layer [default:
-    /// lognormal:0.79, what runs with routers of their own show].
+    /// lognormal:0.79, what runs with routers of their own show; lognormal:0.02 for routers that correct their scores by
+    /// the load, as DeepSeek-V3's].
     #[arg(long, value_name = "balanced|lognormal:SIGMA|FILE")]
     pub(crate) expert_load: Option<String>,
     /// How kernels are chosen on AMD's GPUs: by their libraries, or by measuring all for the shapes of the model

@@ -5,14 +5,13 @@ use std::fs;
 
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
-use ir::expert_load::ExpertLoad;
 use ir::framework::JobFacts;
 use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::replication::DataParallelMethod;
 use planner_core::plan::{self, CheckedPlan};
-use planner_core::problem::{Choices, Problem, with_usual_modules};
+use planner_core::problem::{Choices, Problem, usual_load, with_usual_modules};
 use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, chosen, search};
 use planner_tools::interchange::{
     Export, ExportError, Import, Job, LaunchScript, Launcher, Stated, Target, Wanted, export,
@@ -161,7 +160,8 @@ proptest! {
         setup.training = setup.training.with_gradients_of(&setup.framework.abilities, facts);
         let problem = setup.problem();
         let headroom = problem.usual_headroom();
-        let problem = problem.with_headroom(headroom).with_expert_load(ExpertLoad::USUAL).unwrap();
+        let load = usual_load(&problem.graph);
+        let problem = problem.with_headroom(headroom).with_expert_load(load).unwrap();
         let request = if is_open { Request { top: 4, ..Request::default() } } else { request };
         let outcome = search(&problem, &request, &mut |_| Go::On);
         let text = setup.model.to_string();
@@ -192,7 +192,8 @@ fn posed(model: &Model, target: Target, cluster: &Cluster, gpus: u32) -> Option<
     let graph = with_usual_modules(graph, &framework, facts);
     let problem = Problem::new(graph, training, cluster, framework, gpus).ok()?;
     let headroom = problem.usual_headroom();
-    problem.with_headroom(headroom).with_expert_load(ExpertLoad::USUAL).ok()
+    let load = usual_load(&problem.graph);
+    problem.with_headroom(headroom).with_expert_load(load).ok()
 }
 
 /// Search and export do not disagree: the best three that are proposed for a tool's framework are exported as they are.

@@ -106,3 +106,59 @@ fn a_setting_that_no_table_has_is_named() {
         assert_eq!(run.code, Some(0), "{words:?} {run:?}");
     }
 }
+
+/// Texts of settings with one more line each: whether the prediction stays the same.
+#[test]
+fn a_setting_changes_what_is_predicted_only_where_it_does_in_the_tool() {
+    let megatron = "deepspeed --num_nodes 1 --num_gpus 8 pretrain_gpt.py --deepspeed --zero-stage 1 --bf16 \\
+        --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --num-key-value-heads 8 \\
+        --swiglu --normalization rmsnorm --disable-bias-linear --untie-embeddings-and-output-weights \\
+        --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 1 --global-batch-size 8 \\\n";
+    let trainer = "deepspeed --num_gpus 8 train.py --deepspeed ds.json --per_device_train_batch_size 1 --bf16 true \\
+        --max_length 8192 --gradient_checkpointing false \\\n";
+    let titan = "[training]\nlocal_batch_size = 1\nseq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n\
+                 [activation_checkpoint]\nmode = \"full\"\n[compile]\nenable = true\n";
+    let axolotl = "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 1\nsequence_len: 8192\nbf16: true\n\
+                   gradient_accumulation_steps: 1\ndatasets: []\n";
+    let old = "[training]\nbatch_size = 8\nseq_len = 8192\ntensor_parallel_degree = 1\n[activation_checkpoint]\n\
+               mode = \"full\"\n[experimental]\npipeline_parallel_degree = 4\n";
+    let work = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        fs::write(work.path().join(name), text).unwrap();
+        work.path().join(name)
+    };
+    let configuration = |more: &str| {
+        file("ds.json", &format!("{{\"zero_optimization\": {{\"stage\": 2}}{more}}}"));
+    };
+    let predicted = |name: &str, text: &str| {
+        let args = ["llama-3.1-8b", "--gpus", "8"].map(str::to_owned);
+        let run = import(&file(name, text), &args);
+        assert_eq!(run.code, Some(0), "{text}\n{run:?}");
+        run.stdout.lines().last().unwrap().to_owned()
+    };
+    for (name, text, more, is_same) in [
+        ("megatron.sh", megatron, "--use-flash-attn-v2\n", false),
+        ("megatron.sh", megatron, "--deepspeed-activation-checkpointing\n", true),
+        ("trainer.sh", trainer, "--optim adamw_bnb_8bit\n", false),
+        ("titan.toml", titan, "components = [\"loss\"]\n", false),
+        ("titan.toml", titan, "components = [\"model\", \"loss\"]\n", true),
+        ("titan.toml", old, "pipeline_parallel_microbatches = 4\n", true),
+        ("titan.toml", old, "pipeline_parallel_microbatches = 8\n", false),
+        ("axolotl.yaml", axolotl, "adapter:\nlora_r: 8\nlora_target_modules: [q_proj]\n", true),
+        (
+            "axolotl.yaml",
+            axolotl,
+            "adapter: lora\nlora_r: 8\nlora_target_modules: [q_proj]\n",
+            false,
+        ),
+    ] {
+        configuration("");
+        let [before, after] =
+            [String::new(), more.to_owned()].map(|it| predicted(name, &(text.to_owned() + &it)));
+        assert_eq!(before == after, is_same, "{name} {more}: {before} {after}");
+    }
+    configuration("");
+    let before = predicted("trainer.sh", trainer);
+    configuration(", \"activation_checkpointing\": {\"partition_activations\": false}");
+    assert_eq!(predicted("trainer.sh", trainer), before);
+}

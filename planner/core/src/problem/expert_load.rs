@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ir::expert_load::ExpertLoad;
-use ir::graph::{Block, OpKind, RoutedTokens};
+use ir::expert_load::{CORRECTED_SIGMA, ExpertLoad, USUAL_SIGMA};
+use ir::graph::{Block, Graph, OpKind, RoutedTokens};
 use simulator::normal_deviates;
 
 use crate::step::Memo;
@@ -17,7 +17,8 @@ const MOST_SHARES: usize = 1 << 16;
 /// Seed of the draws.
 const SEED: u64 = 1;
 
-/// Share of the draws, and of a draw's pipeline ranks, in which the fullest rank needs at most the memory that is planned for.
+/// Share of the draws, and of a draw's pipeline ranks, in which the fullest rank needs at most the memory that is planned
+/// for.
 const OF_MEMORY: f64 = 0.9;
 
 /// Spread of experts over the ranks that share a layer.
@@ -26,16 +27,9 @@ struct Spread {
     num_experts: u64,
     /// Experts that each token goes to.
     top_k: u64,
-    ranks: LoadedRanks,
-}
-
-/// Ranks over which the tokens of experts spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LoadedRanks {
-    /// Ranks that share the experts of a layer.
-    pub expert_parallel: u32,
-    /// Ranks among which the layers are divided: each has the tokens of its own layers in memory.
-    pub pipeline_parallel: u32,
+    expert_parallel: u32,
+    /// Pipeline ranks, each of which has the tokens of its own layers in memory.
+    pipeline_parallel: u32,
 }
 
 /// Shares of all experts, for each draw and each layer.
@@ -57,6 +51,12 @@ pub struct RankLoads {
     drawn: Arc<Memo<Spread, Arc<[Vec<u64>; 2]>>>,
 }
 
+/// The load by default of a training run of `graph`.
+pub fn usual_load(graph: &Graph) -> ExpertLoad {
+    let corrects = graph.blocks().any(|class| graph.class(class).corrects_router());
+    ExpertLoad::LogNormal(if corrects { CORRECTED_SIGMA } else { USUAL_SIGMA })
+}
+
 impl RankLoads {
     /// Loads of the ranks of a model with `num_layers` layers of experts.
     pub(super) fn new(load: ExpertLoad, num_layers: usize) -> Self {
@@ -68,19 +68,30 @@ impl RankLoads {
         Self { quantile: Some(quantile), ..self.clone() }
     }
 
+    /// Pipeline ranks that differ in the tokens of their experts; one where no rank has more than others.
+    pub(crate) fn stages(&self, expert_parallel: u32, pipeline_parallel: u32) -> u32 {
+        let is_even = expert_parallel == 1 || self.load.is_balanced();
+        if is_even { 1 } else { pipeline_parallel }
+    }
+
     /// Tokens of ranks that share the experts of a block; balanced where a rank has all experts.
-    pub(crate) fn of(&self, block: &Block, ranks: LoadedRanks) -> RoutedTokens {
+    pub(crate) fn of(
+        &self,
+        block: &Block,
+        expert_parallel: u32,
+        pipeline_parallel: u32,
+    ) -> RoutedTokens {
         let router = block.nodes().find_map(|node| match node.op.kind {
             OpKind::Router { num_experts, top_k, .. } => Some((num_experts, top_k)),
             _ => None,
         });
-        let Some((num_experts, top_k)) = router.filter(|_| ranks.expert_parallel > 1) else {
+        let Some((num_experts, top_k)) = router.filter(|_| expert_parallel > 1) else {
             return RoutedTokens::BALANCED;
         };
         if self.load.is_balanced() {
             return RoutedTokens::BALANCED;
         }
-        let spread = Spread { num_experts, top_k, ranks };
+        let spread = Spread { num_experts, top_k, expert_parallel, pipeline_parallel };
         let drawn = self.drawn.get(spread, || Arc::new(self.spread_over_ranks(spread)));
         let at =
             |all: &[u64], quantile: f64| all[((all.len() - 1) as f64 * quantile).round() as usize];
@@ -94,17 +105,15 @@ impl RankLoads {
     /// the mean over layers of the most tokens of a rank decides the time; and the most, of all ranks, of the mean over
     /// the layers of a pipeline rank decides its memory.
     fn spread_over_ranks(&self, spread: Spread) -> [Vec<u64>; 2] {
-        let Spread { num_experts, top_k, ranks } = spread;
+        let Spread { num_experts, top_k, expert_parallel, pipeline_parallel } = spread;
         let key = (num_experts, top_k);
         let draws = self.shares.get(key, || Arc::new(self.draw(num_experts as usize, top_k)));
-        let (experts, shared_by) = (num_experts as usize, ranks.expert_parallel as usize);
+        let (experts, shared_by) = (num_experts as usize, expert_parallel as usize);
         let thousandths = |sum: f64, layers: usize| (sum / layers as f64 * 1000.0).round() as u64;
         let (mut busiest, mut fullest) = (Vec::with_capacity(draws.len()), Vec::new());
         for layers in draws.iter() {
             let mut busiest_sum = 0.0;
-            for of_stage in
-                layers.chunks(self.num_layers.div_ceil(ranks.pipeline_parallel as usize))
-            {
+            for of_stage in layers.chunks(self.num_layers.div_ceil(pipeline_parallel as usize)) {
                 let mut sums = vec![0.0; shared_by];
                 for shares in of_stage {
                     let mut most = 0.0_f64;

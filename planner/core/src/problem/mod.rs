@@ -26,8 +26,7 @@ use ir::units::{Bytes, Flops, FlopsPerSecond};
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
 pub(crate) use documents::BatchSplit;
 pub use documents::Sequences;
-pub(crate) use expert_load::LoadedRanks;
-pub use expert_load::RankLoads;
+pub use expert_load::{RankLoads, usual_load};
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
 pub use gpu_groups::{GpuGroup, GpuGroups, ReplicasByGroup};
 pub use stage_rule::StageRule;
@@ -458,12 +457,6 @@ impl Problem {
             }
         }
         Ok(Self { expert_load: RankLoads::new(load, layers.len()), ..self })
-    }
-
-    /// Pipeline ranks that differ in the tokens of their experts; one where no rank has more than others.
-    pub(crate) fn loaded_stages(&self, expert_parallel: u32, pipeline_parallel: u32) -> u32 {
-        let is_even = expert_parallel == 1 || self.expert_load.load.is_balanced();
-        if is_even { 1 } else { pipeline_parallel }
     }
 
     /// The problem where routers spread tokens, and documents attention, as badly as in this share of the random draws.

@@ -229,7 +229,7 @@ impl Space {
                 gathers_by_operator: false,
                 documents: if by_group { None } else { problem.document_sizes(split) },
                 offloaded: spec.offload.activations.modules(),
-                loaded_stages: problem.loaded_stages(spec.expert_parallel, pipeline_parallel),
+                loaded_stages: problem.expert_load.stages(spec.expert_parallel, pipeline_parallel),
             },
             pipeline_parallel,
             data_parallel,

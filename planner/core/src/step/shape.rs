@@ -17,7 +17,7 @@ use super::chain::ChainIndex;
 use super::memo::Memo;
 use super::ranks::PipelineRanks;
 use crate::partition::{balanced, evened, mirrored, partition_of};
-use crate::problem::{BatchSplit, LoadedRanks, Problem};
+use crate::problem::{BatchSplit, Problem};
 
 /// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,9 @@ impl ShapeKey {
                 pipeline_parallel: layout.pipeline_parallel,
             }),
             offloaded: layout.offload.activations.modules(),
-            loaded_stages: problem.loaded_stages(layout.expert_parallel, layout.pipeline_parallel),
+            loaded_stages: problem
+                .expert_load
+                .stages(layout.expert_parallel, layout.pipeline_parallel),
         }
     }
 
@@ -106,10 +108,8 @@ impl ShapeKey {
             offloaded: self.offloaded,
             routed: problem.expert_load.of(
                 problem.graph.class(ClassId(class)),
-                LoadedRanks {
-                    expert_parallel: self.sharding.expert_parallel,
-                    pipeline_parallel: self.loaded_stages,
-                },
+                self.sharding.expert_parallel,
+                self.loaded_stages,
             ),
             gathers_by_operator: self.gathers_by_operator,
             keeps_gathered: framework.tensor_parallel.gathered_inputs == GatheredInputs::Whole,

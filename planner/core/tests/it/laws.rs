@@ -198,6 +198,7 @@ proptest! {
             gathers_by_operator: false,
             documents: None,
             offloaded: None,
+            loaded_stages: 1,
         };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);

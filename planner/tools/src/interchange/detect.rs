@@ -248,7 +248,10 @@ impl LaunchScript {
         let found = found.or_else(any).or_else(by_options);
         if let Some((command, Launch { target, before, words })) = found {
             check_start(&before, set)?;
-            if tool(target).spreads_layers {
+            // What starts ranks gives each a GPU of its own.
+            let is_started =
+                is_torchrun(&before) || before.iter().any(|it| it.text == "accelerate");
+            if tool(target).spreads_layers && !is_started {
                 check_spread(&self.script, command)?;
             }
             let starts_ranks = tool(target).starts_ranks;

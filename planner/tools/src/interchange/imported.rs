@@ -14,7 +14,7 @@ use super::options::Repeated;
 use super::stages::num_layers;
 use super::target::Target;
 use super::unread::Unread;
-use planner_core::problem::Problem;
+use planner_core::problem::{Problem, usual_load};
 use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
 /// Settings of a tool, independent of its option names.
@@ -40,8 +40,8 @@ pub struct Imported {
     pub multi_token_prediction: bool,
     /// True if dropout is applied.
     pub dropout: bool,
-    /// Spread of tokens over experts by routers.
-    pub expert_load: ExpertLoad,
+    /// Spread of tokens over experts by routers; `None` for the usual one of the model.
+    pub expert_load: Option<ExpertLoad>,
     /// Low-rank adapters that are trained instead of the model, if any.
     pub adapters: Option<Adapters>,
     /// Ranks that the settings start on each node, if they say.
@@ -141,7 +141,7 @@ impl Imported {
             model: Vec::new(),
             multi_token_prediction: stated.multi_token_prediction,
             dropout: stated.dropout,
-            expert_load: ExpertLoad::USUAL,
+            expert_load: None,
             adapters: None,
             ranks_per_node: None,
             unread: Vec::new(),
@@ -157,7 +157,7 @@ impl Imported {
         Self {
             multi_token_prediction: model.multi_token_prediction,
             dropout: model.dropout,
-            expert_load: plan.expert_load.clone(),
+            expert_load: Some(plan.expert_load.clone()),
             adapters: model.adapters.clone(),
             ..Self::of_run(framework.clone(), *layout, *num_gpus, training, blocks)
         }
@@ -177,7 +177,7 @@ impl Imported {
             training: StatedTraining::of(training),
             stages: StatedStages::Blocks(blocks),
             shard_groups: shard_groups(&layout),
-            expert_load: ExpertLoad::Balanced,
+            expert_load: Some(ExpertLoad::Balanced),
             ..Self::unset(Target::EXECUTOR, Some(num_gpus), Stated::default())
         }
     }
@@ -199,7 +199,9 @@ impl Imported {
         let framework = self.framework.clone();
         let graph = graph.clone();
         let problem = Problem::new(graph, training, cluster, framework, num_gpus)?;
-        let problem = problem.with_expert_load(self.expert_load.clone())?;
+        let usual = || usual_load(&problem.graph);
+        let load = self.expert_load.clone().unwrap_or_else(usual);
+        let problem = problem.with_expert_load(load)?;
         let headroom = problem.usual_headroom();
         let problem = problem.with_headroom(headroom);
         let layout = self.with_heads(self.with_experts(layout, &problem), &problem);

@@ -457,8 +457,8 @@ impl<'a> RankTasks<'a> {
         let Action { stage, kind, micro_batch } = cursor.action;
         let is_forward = kind == ActionKind::Forward;
         let [maker, from] = if is_forward { [stage - 1; 2] } else { [stage + 1, stage] };
-        let PipelineOf { size, placement } = self.pipeline();
-        let peer = placement.rank(size, maker, micro_batch);
+        let ranks = &self.step.assignment.ranks;
+        let peer = ranks.placement.rank(ranks.group.size, maker, micro_batch);
         let peer = peer.expect("a checked schedule places every stage that it has");
         let (bytes, _) = self.message(from);
         let alone = Cursor::new(cursor.action);
@@ -472,11 +472,6 @@ impl<'a> RankTasks<'a> {
             self.add_exchange(&cursor, kind, time)
         });
         cursor.needs.push(came);
-    }
-
-    fn pipeline(&self) -> PipelineOf<'a> {
-        let ranks = &self.step.assignment.ranks;
-        PipelineOf { size: ranks.group.size, placement: &ranks.placement }
     }
 
     /// Bytes that one rank sends of a stage's output, and the time of the message.
@@ -499,12 +494,6 @@ impl<'a> RankTasks<'a> {
         let time = network.time(Collective::AllGather, group, whole);
         Some((Members::Along(group), whole, time.into()))
     }
-}
-
-/// Size of a pipeline, and the placement of stages on its ranks.
-struct PipelineOf<'a> {
-    size: u32,
-    placement: &'a ir::schedule::StagePlacement,
 }
 
 impl Cursor {

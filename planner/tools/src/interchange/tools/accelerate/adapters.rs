@@ -39,16 +39,25 @@ fn is_mode(given: &ParsedOptions, modes: &[&str]) -> bool {
     MODES.iter().filter_map(value).any(|it| modes.contains(&it.as_str()))
 }
 
+/// Parts of names of models whose weights have few bits.
+const QUANTIZED: [&str; 5] = ["-gptq", "-awq", "-aqlm", "bnb-4bit", "bnb-8bit"];
+
 fn base_weights(given: &ParsedOptions) -> Result<WeightFormat, OptionError> {
     let bits = given.text("bits")?;
     let is_4bit = given.is_on("load_in_4bit")?
         || given.is_on("use_qlora")?
         || bits == Some("4")
         || is_mode(given, &["qlora"]);
-    Ok(match is_4bit {
-        true => WeightFormat::Nf4,
-        false if given.is_on("load_in_8bit")? || bits == Some("8") => WeightFormat::Int8,
-        false => WeightFormat::Plain,
+    let is_8bit = given.is_on("load_in_8bit")? || bits == Some("8");
+    let name = given.text_if_known("model_name_or_path").unwrap_or_default().to_lowercase();
+    let is_quantized = QUANTIZED.iter().any(|it| name.contains(it));
+    let is_named_8bit = name.contains("int8") || name.contains("8bit");
+    Ok(match (is_4bit, is_8bit) {
+        (true, _) => WeightFormat::Nf4,
+        (_, true) => WeightFormat::Int8,
+        _ if is_quantized && is_named_8bit => WeightFormat::Int8,
+        _ if is_quantized => WeightFormat::Nf4,
+        _ => WeightFormat::Plain,
     })
 }
 
@@ -57,22 +66,22 @@ fn rank(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
     Ok(given.count_unless_0("lora_r")?.or(given.count_unless_0("lora_dim")?))
 }
 
-/// Returns whether adapters are trained: by a switch, else where a rank is its own switch, or is given with targets or
-/// with weights of few bits, which are not trained themselves.
+/// Returns whether adapters are trained: by a switch, else where a rank is its own switch or is given with targets, or
+/// where weights have few bits, as these are not trained themselves.
 fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
-    if given.has("use_peft") || given.has("use_qlora") {
+    if given.has("use_peft") || given.is_on("use_qlora")? {
         return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);
     }
     let is_ranked = given.count_unless_0::<u64>("lora_r")?.is_some();
     let is_own_switch =
         given.count_unless_0::<u64>("lora_dim")?.is_some() || is_mode(given, &["lora", "qlora"]);
     let is_quantized = base_weights(given)? != WeightFormat::Plain;
-    Ok(is_own_switch || is_ranked && (given.has("lora_target_modules") || is_quantized))
+    Ok(is_own_switch || is_quantized || is_ranked && given.has("lora_target_modules"))
 }
 
 /// Rank of adapters that nothing says to train, or that is not given.
 pub(super) fn adapters_left_out(given: &ParsedOptions) -> Result<Option<Unread>, OptionError> {
-    let is_switched = given.has("use_peft") || given.has("use_qlora");
+    let is_switched = given.has("use_peft");
     if trains_adapters(given)? && rank(given)?.is_none() {
         let why = "the rank of adapters is not given: 16, TRL's default, is planned";
         return Ok(Some(Unread::new("lora_r", why)));

@@ -72,7 +72,17 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
         let is_it = is_program(words, place) && words[place..].iter().any(is_own);
         (is_it && !starts_another).then_some(place)
     },
-    has_keys: |tree| tree.has_any(&["per_device_train_batch_size", "output_dir"]),
+    has_keys: |tree| {
+        let others = [
+            "num_train_epochs",
+            "gradient_accumulation_steps",
+            "bf16",
+            "fp16",
+            "deepspeed",
+            "fsdp",
+        ];
+        tree.has("per_device_train_batch_size") || tree.has("output_dir") && tree.has_any(&others)
+    },
     own_options: &["--per_device_train_batch_size"],
     lacks: |view| lacks(view, true),
     lacks_of_model,

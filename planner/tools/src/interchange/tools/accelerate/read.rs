@@ -10,7 +10,7 @@ use super::adapters::{adapters, adapters_left_out};
 use super::optimizer::optimizer;
 use super::sharding::{DataParallelKind, OFF, habits, is_first, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
-use super::trl::{CHUNKED, other_training, starts_trl, with_defaults_of_trl};
+use super::trl::{CHUNKED, other_training, script_of_trl, starts_trl, with_defaults_of_trl};
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::file::{basename, has_ending};
 use crate::interchange::imported::Imported;
@@ -45,10 +45,11 @@ pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError>
         let (given, words) = launched(source)?;
         let mut arguments = arguments_of(source, words.get(1..).unwrap_or_default())?;
         let before = source.launched().map_or(&[][..], |it| &it.before);
-        if starts_trl(before) {
+        let program = words.first();
+        let of_command = program.filter(|_| starts_trl(before)).map(|it| it.text.as_str());
+        if let Some(command) = of_command.or(program.and_then(script_of_trl)) {
             let has_length =
                 source.stated.sequence_length.is_some() || sequence_length(&arguments)?.is_some();
-            let command = words.first().map_or("", |it| it.text.as_str());
             arguments = with_defaults_of_trl(arguments, command, has_length)?;
         }
         let mut imported = of_arguments(source, given, arguments)?;
@@ -441,8 +442,11 @@ fn imported(
     let copies = size("dp_replicate_size")?;
     let shards = if is_open { None } else { given.count::<u32>(shards)? };
     let (tensor, context) = (settings.layout.tensor_parallel, settings.layout.context_parallel);
+    // One process is started, whatever number the file has.
+    let is_alone = kind == DataParallelKind::Alone;
+    let processes = given.count::<u32>("num_processes")?;
     let ranks = agreed(
-        given.count::<u32>("num_processes")?,
+        if is_alone { processes.map(|_| 1) } else { processes },
         "num_processes",
         settings.num_gpus,
         "--nproc-per-node",
@@ -535,6 +539,11 @@ fn of_deepspeed(
     mut keys: Vec<(String, Leaf)>,
     script: &Script,
 ) -> Result<Imported, ImportError> {
+    if script.is_trainer {
+        // The section is for `deepspeed.checkpointing`, which the models of transformers do not call.
+        keys.retain(|it| !it.0.starts_with("activation_checkpointing."));
+    }
+    let has_optimizer = keys.iter().any(|it| it.0.starts_with("optimizer."));
     let sharing = sequence_sharing(given)?;
     keys.extend(sharing.map(|(_, ranks)| leaf(deepspeed::SEQUENCE_RANKS, ranks)));
     let mut imported = deepspeed::read_keys(source, &keys, &script.fills(source, given)?)?;
@@ -544,6 +553,9 @@ fn of_deepspeed(
     imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
     imported.source = source.target;
     script.add_to(&mut imported);
+    if script.is_trainer && !has_optimizer {
+        imported.training.optimizer = script.optimizer;
+    }
     Ok(imported)
 }
 

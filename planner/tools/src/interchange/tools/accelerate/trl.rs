@@ -22,6 +22,15 @@ pub(super) fn starts_trl(before: &[Word]) -> bool {
     before.last().is_some_and(|it| basename(&it.text) == TRL)
 }
 
+/// Name of TRL's own script for a training, as `trl/scripts/sft.py`, which has the same defaults as its command.
+pub(super) fn script_of_trl(program: &Word) -> Option<&str> {
+    let name = basename(&program.text);
+    let folder = program.text.trim_end_matches(name);
+    let is_own = ["trl/scripts/", "examples/scripts/"].iter().any(|it| folder.ends_with(it));
+    let name = name.strip_suffix(".py").filter(|_| is_own)?;
+    (name == "sft" || OTHER_TRAININGS.contains(&name)).then_some(name)
+}
+
 /// Words in names of programs that train with preferences, rewards or answers.
 const OTHER_TRAININGS: [&str; 9] =
     ["dpo", "orpo", "kto", "cpo", "simpo", "reward", "grpo", "ppo", "rloo"];

@@ -37,9 +37,6 @@ pub(in super::super) static TOOL: Tool = Tool {
     ..Tool::new(DEEPSPEED_TARGET, |_, _| Program::default())
 };
 
-/// Options of the recompute of whole layers.
-const RECOMPUTED: [&str; 2] = ["--checkpoint-activations", "--deepspeed-activation-checkpointing"];
-
 /// DeepSpeed's partitions into stages that are read: of layers alone, or of these and both ends.
 const PARTITIONS: [&str; 3] = ["uniform", "type:transformer", "type:transformer|embedding"];
 
@@ -50,7 +47,7 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let words = source.launched()?.words.get(1..).unwrap_or_default();
     let mut settings = read_by(&DEEPSPEED_TABLE, source, words)?;
     let given = DEEPSPEED_TABLE.vocabulary.read(words)?;
-    if RECOMPUTED.iter().any(|name| given.has(name)) {
+    if given.has("--checkpoint-activations") {
         settings.layout.recompute = Recompute::Full;
     }
     let named = ["--deepspeed_config", "--deepspeed-config"];

@@ -168,8 +168,12 @@ fn attention(flags: &mut Flags, transformer: &Transformer, attention: &Attention
         }
         match attention.qk_norm {
             None => {}
-            Some(QkNorm::PerHead(_)) => flags.switch("--qk-layernorm", "norms of queries and keys"),
-            Some(_) => flags.lack("norms of queries and keys over all heads at once"),
+            Some(norm) => {
+                flags.switch("--qk-layernorm", "norms of queries and keys");
+                if !matches!(norm, QkNorm::PerHead(_)) {
+                    flags.lack("norms of queries and keys over all heads at once");
+                }
+            }
         }
     }
     if attention.clamp.is_some() {

@@ -110,6 +110,8 @@ fn stated(
         return Ok((StatedStages::Even, 1));
     }
     let Some(layers) = layers else { return Ok((StatedStages::Even, virtual_stages)) };
+    // Modules that predict further tokens are on the last stage, besides its layers.
+    let predicted = given.count_unless_0("--mtp-num-layers")?.unwrap_or(0);
     let of_ends = of_first.map(|it| (first, it)).or(of_last.map(|it| (last, it)));
     if let Some((name, of_one)) = of_ends {
         let left = layers.checked_sub(of_first.unwrap_or(0) + of_last.unwrap_or(0));
@@ -122,7 +124,8 @@ fn stated(
             _ => each,
         };
         let of_one = of_one.to_string();
-        return listed(pipeline, virtual_stages, of_rank, [false; 2], [name, &of_one]);
+        let uncounted = [1, 1 + predicted];
+        return listed(pipeline, virtual_stages, of_rank, uncounted, [name, &of_one]);
     }
     if accounts != [false; 2] {
         let counted = layers.saturating_add(accounts.map(u32::from).iter().sum());
@@ -131,20 +134,20 @@ fn stated(
             pipeline,
             virtual_stages,
             |_| each,
-            accounts,
+            [u32::from(!accounts[0]), u32::from(!accounts[1]) + predicted],
             ["--account-for-embedding-in-pipeline-split", ""],
         );
     }
     Ok((StatedStages::Even, virtual_stages))
 }
 
-/// Blocks of each stage if a rank has `of_rank` layers, by an option with its value; `counts` says whether embedding
-/// and head are among them.
+/// Blocks of each stage if a rank has `of_rank` layers, by an option with its value, and `uncounted` blocks besides them
+/// on the first stage and on the last.
 fn listed(
     pipeline: u32,
     virtual_stages: u32,
     of_rank: impl Fn(u32) -> Option<u32>,
-    counts: [bool; 2],
+    uncounted: [u32; 2],
     [name, value]: [&str; 2],
 ) -> Result<(StatedStages, u32), OptionError> {
     let all = pipeline.saturating_mul(virtual_stages);
@@ -154,10 +157,9 @@ fn listed(
     }
     let of_stage = |stage: u32| {
         let own = of_rank(stage % pipeline)?;
-        let ends = [stage == 0, stage + 1 == all];
-        let uncounted =
-            ends.iter().zip(counts).filter(|(is_end, counts)| **is_end && !counts).count();
-        own.is_multiple_of(virtual_stages).then(|| own / virtual_stages + uncounted as u32)
+        let first = if stage == 0 { uncounted[0] } else { 0 };
+        let last = if stage + 1 == all { uncounted[1] } else { 0 };
+        own.is_multiple_of(virtual_stages).then(|| own / virtual_stages + first + last)
     };
     let blocks: Option<Vec<u32>> = (0..all).map(of_stage).collect();
     let blocks = blocks.ok_or_else(|| {

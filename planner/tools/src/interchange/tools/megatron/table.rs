@@ -2,7 +2,7 @@
 
 use ir::cluster::Precision;
 use ir::framework::AttentionLibrary;
-use ir::graph::{LossGradient, TokenDispatcher};
+use ir::graph::{LossGradient, Recompute, TokenDispatcher};
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 
@@ -13,6 +13,7 @@ use crate::interchange::options::{OptionError, Vocabulary};
 use crate::interchange::run::Run;
 use crate::interchange::table::{Reader, Table, Values};
 use crate::interchange::target::Target;
+use crate::interchange::unread::Unread;
 
 /// Options of `megatron.training.arguments` in megatron-core 0.19.2.
 pub(in super::super) static TABLE: Table =
@@ -108,15 +109,31 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
             let stays = given.has("--torch-fsdp2-no-reshard-after-forward");
             layout.zero_stage = if stays { ZeroStage::Gradients } else { ZeroStage::Parameters };
         }
-        "--recompute-granularity" => layout.recompute = recompute::read(given)?,
+        "--recompute-granularity" => {
+            layout.recompute = recompute::read(given)?;
+            let (method, number) = ("--recompute-method", "--recompute-num-layers");
+            if layout.recompute == Recompute::Full
+                && given.count(number)?.is_some_and(|it: u32| it > 1)
+            {
+                let why = format!(
+                    "an input is kept for each of so many layers with `{method} uniform`; for every layer, as planned"
+                );
+                settings.unread.push(Unread::new(number, why));
+            }
+        }
         "--fine-grained-activation-offloading" if given.has(option) => {
             layout.offload.activations = recompute::read_offloaded(given)?;
         }
         "--cross-entropy-fusion-impl" if !given.has("--cross-entropy-loss-fusion") => {
             settings.framework.kernels.loss.gradient = LossGradient::OverSoftmax;
         }
+        // Megatron's own layers have FlashAttention where an option says so.
         "--transformer-impl" if !settings.framework.memory.transformer_engine => {
-            settings.framework.kernels.attention = AttentionLibrary::Unfused;
+            settings.framework.kernels.attention = if given.has_within("--use-flash-attn") {
+                AttentionLibrary::FlashAttention2
+            } else {
+                AttentionLibrary::Unfused
+            };
         }
         "--micro-batch-size" if !given.has(option) && source.stated.micro_batch_size.is_none() => {
             let works = "Megatron has no default for it".to_owned();

@@ -127,10 +127,13 @@ fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
         ("num_hidden_layers", u64::from(sizes.layers)),
         ("vocab_size", sizes.vocab_size),
     ];
-    let argument = |(name, value): (&str, u64)| {
-        Argument::value(&format!("model.model_config.{name}"), value, "of the model's own file")
+    let argument = |name: &str, value: &dyn ToString| {
+        let name = format!("model.model_config.{name}");
+        Argument::value(&name, value.to_string(), "of the model's own file")
     };
-    all.into_iter().map(argument).collect()
+    let tied = transformer.head.tied;
+    let sizes = all.iter().map(|(name, value)| argument(name, value));
+    sizes.chain([argument("tie_word_embeddings", &tied)]).collect()
 }
 
 fn program(view: &ExportView<'_>) -> Program {
@@ -171,11 +174,6 @@ fn model_keys(view: &ExportView<'_>) -> Vec<Argument> {
     all.extend([
         own("max_position_embeddings", longest.to_string(), "positions"),
         own("rms_norm_eps", epsilon.unwrap_or_default(), "of norms"),
-        own(
-            "tie_word_embeddings",
-            transformer.head.tied.to_string(),
-            "whether head and embedding are one",
-        ),
     ]);
     all
 }

@@ -1,6 +1,7 @@
 //! torchtitan's flags that a plan decides.
 
 use ir::cluster::Precision;
+use ir::framework::Fusion;
 use ir::graph::Recompute;
 
 use super::degrees::{LOCAL_BATCH, read_batch, read_replicas, schedule, schedule_name};
@@ -44,6 +45,9 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
             layout.schedule = schedule(option, reader)?;
         }
         "--parallelism.data_parallel_replicate_degree" => read_replicas(reader, settings)?,
+        "--compile.components" if given.text(option)?.is_some_and(|it| !it.contains("model")) => {
+            settings.framework.kernels.fusion = Fusion::Eager;
+        }
         LOCAL_BATCH => read_batch(reader, settings)?,
         "--training.dtype" => {
             training.bf16_moments = training.no_master_weights;

@@ -20,7 +20,15 @@ use crate::interchange::tree::Tree;
 static AXOLOTL: Wrapper = Wrapper {
     // ring-flash-attn, with any way to share states (docs/sequence_parallelism.qmd).
     context_parallel: &[ContextParallelKind::Ring],
-    adds: shards,
+    adds: |all, source| {
+        shards(all, source);
+        // Its argument is on by default (integrations/cut_cross_entropy/args.py).
+        let plugins = all.iter().find(|it| it.0 == "plugins").map_or(&[][..], |it| &it.1);
+        let has_plugin = plugins.iter().any(|it| it.text.ends_with("CutCrossEntropyPlugin"));
+        if has_plugin && value(all, "cut_cross_entropy").is_none() {
+            add(all, "cut_cross_entropy_plugin", &true);
+        }
+    },
     loads_16_bits: true,
     ..Wrapper::new("axolotl", include_str!("axolotl.txt"), Base::Trainer)
 };
@@ -134,8 +142,21 @@ static TORCHTUNE: Wrapper = Wrapper {
 };
 static TORCHTITAN: Wrapper = Wrapper {
     same: Same::Keys,
+    adds: |all, _| pipeline_micro_batches(all),
     ..Wrapper::new("torchtitan", include_str!("torchtitan_toml.txt"), Base::Torchtitan)
 };
+
+/// Micro-batches of torchtitan's versions with `experimental.pipeline_parallel_degree`: as many as ranks, unless a key
+/// says how many (`parallelisms/pipelining_utils.py` of 0.0.2).
+fn pipeline_micro_batches(all: &mut Vec<Setting>) {
+    let of = |key: &str| number(all, key).filter(|it| *it > 0);
+    let ranks = of("experimental.pipeline_parallel_degree").filter(|it| *it > 1);
+    let Some((ranks, batch)) = ranks.zip(of("training.batch_size")) else { return };
+    let count = of("experimental.pipeline_parallel_microbatches").unwrap_or(ranks);
+    if batch.is_multiple_of(count) {
+        add(all, "parallelism.pipeline_parallel_microbatch_size", &(batch / count));
+    }
+}
 
 /// A tool whose settings are read, but not written: the Trainer's in other words.
 const fn tool(target: Target) -> Tool {
@@ -482,6 +503,9 @@ fn zero_stage(all: &mut Vec<Setting>) {
 
 /// torchtune's recipes shard as FSDP does, in the number format of the weights; LoRA is in the model's arguments.
 fn recipe(all: &mut Vec<Setting>) {
+    if value(all, "loss._component_").is_some_and(|it| it.contains(".rlhf.")) {
+        add(all, "reference_model", &true);
+    }
     if value(all, "dtype") == Some("bf16") {
         add(all, "pure", &1);
     }

@@ -367,7 +367,12 @@ pub enum LayoutError {
 impl LayoutError {
     /// A size that does not divide by a degree, of which any divisor works.
     pub(super) fn undivided(what: &'static str, size: u64, by: &'static str, degree: u64) -> Self {
-        Self::NotDivisible { what, size, by, degree, works: largest_divisor(size, degree) }
+        // One shares nothing, so a larger one is offered where that alone is smaller.
+        let works = match largest_divisor(size, degree) {
+            1 => (2..=size.min(1 << 16)).find(|it| size.is_multiple_of(*it)).unwrap_or(1),
+            divisor => divisor,
+        };
+        Self::NotDivisible { what, size, by, degree, works }
     }
 }
 

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
-use ir::cluster::{Cluster, NodeGroup};
+use ir::cluster::{Cluster, ClusterError, NodeGroup};
 use ir::documents::DocumentLengths;
 use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL};
 use ir::schedule::{Schedule, read_csv};
+use ir::text::json::JsonError;
 use planner::file_kind::FileKind;
 use planner::names::{self, or_nearest};
 use planner_core::plan::{self, CheckedPlan};
@@ -203,6 +204,12 @@ fn read_groups(text: &str) -> Option<anyhow::Result<Cluster>> {
     Some(groups.and_then(|groups| Ok(Cluster::of_groups(groups, Vec::new())?)))
 }
 
+/// Number of nodes that `--cluster h100:2` counts, of all presets.
+pub(crate) fn counted_nodes(text: &str) -> Option<u32> {
+    let counted = |part: &str| part.rsplit_once(':')?.1.trim().parse::<u32>().ok();
+    text.split(',').map(counted).try_fold(0_u32, |sum, nodes| Some(sum.saturating_add(nodes?)))
+}
+
 /// Reads a cluster: a preset's name, nodes of several presets, or a file.
 pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if let Some(cluster) = clusters::preset(&name.to_ascii_lowercase()) {
@@ -214,7 +221,15 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
         return groups.unwrap_or_else(|| cluster_preset(name).ok_or_else(|| no_cluster(name)));
     }
     read_as(path, LARGEST_FILE, &[FileKind::Cluster], |text| {
-        let cluster = Cluster::from_json_with(&clusters::completed(text)?, cluster_preset)?;
+        let text = clusters::completed(text)?;
+        let cluster = Cluster::from_json_with(&text, cluster_preset);
+        let cluster = cluster.map_err(|error| match error {
+            // Places in the text with a preset's fields are none of the user's file.
+            ClusterError::Json(JsonError { problem, .. }) if matches!(text, Cow::Owned(_)) => {
+                anyhow!("with the fields of the cluster that it is `like`: {problem}")
+            }
+            error => error.into(),
+        })?;
         clusters::check_rates(&cluster)?;
         Ok(clusters::with_known_rates(cluster))
     })

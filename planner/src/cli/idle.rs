@@ -7,6 +7,7 @@ use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
 use ir::plan::Training;
 
+use super::layout::divides_experts_alone;
 use super::setting::TrainingArgs;
 
 /// Refuses options without an effect on this model with these other choices.
@@ -25,6 +26,7 @@ pub(crate) fn refuse_idle(
     let all = [
         (dispatches && !has_experts, "--token-dispatcher", no_experts()),
         (overlaps && !has_experts, "--expert-overlap", no_experts()),
+        (divides_experts_alone(layout) && !has_experts, "--etp", no_experts()),
         (
             args.document_lengths.is_some() && !graph.has_sequence(),
             "--document-lengths",

@@ -227,7 +227,7 @@ fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
         micro_batch_size: plain.micro_batch_size,
         num_micro_batches: u32::try_from(num_micro_batches).ok()?,
         schedule,
-        ..LayoutSpec::ONE_RANK.sharded(&sharding)
+        ..plain.sharded(&sharding)
     };
     // Where open degrees can take up the remaining GPUs, the product of degrees is not the cause.
     let num_gpus = within.checked_mul(data_parallel)?;

@@ -3,28 +3,29 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use cost_models::frameworks;
 use cost_models::kernels::Device;
 use ir::cluster::{Cluster, Gpu};
 use ir::documents::Documents;
 use ir::framework::{Framework, IDEAL, JobFacts, KernelChoice};
 use ir::graph::{Adapters, RecomputeModules};
-use ir::layout::PartialLayout;
+use ir::layout::{PartialLayout, multiples_around};
 use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, Training};
 use ir::replication::DataParallelMethod;
 use ir::text::is_fit_to_print;
 use ir::units::Bytes;
 use planner_core::problem::{
-    Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, attention_kernel, default_framework,
-    usual_load, usual_precision_with, with_usual_modules,
+    Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, ProblemError, attention_kernel,
+    default_framework, usual_load, usual_precision_with, with_usual_modules,
 };
 use planner_tools::interchange::lacked_by_tools;
 use planner_tools::topology::{Topology, slower_within};
 
 use super::files::{
-    LARGEST_FILE, read_as, read_cluster, read_document_lengths, read_expert_load, read_framework,
+    LARGEST_FILE, counted_nodes, read_as, read_cluster, read_document_lengths, read_expert_load,
+    read_framework,
 };
 use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model_as};
@@ -80,6 +81,11 @@ pub(crate) fn read(
 ) -> anyhow::Result<Input> {
     let file = read_model_as(model, args.read_as.as_deref())?;
     let cluster = with_gpus_per_node(read_cluster(&args.cluster)?, args.gpus_per_node)?;
+    // Groups of the same nodes are one cluster, of any number of nodes.
+    if let Some(nodes) = counted_nodes(&args.cluster).filter(|_| !cluster.has_unlike_gpus()) {
+        let all = nodes.saturating_mul(cluster.gpus_per_node);
+        ensure!(all == gpus, ProblemError::GpusOfGroups { num_gpus: gpus, all });
+    }
     let cluster = with_topology(cluster, args.topology.as_deref(), gpus)?;
     let adapters = args.adapters.adapters();
     let named = args.framework.as_deref().map(read_framework).transpose()?;
@@ -364,17 +370,30 @@ fn refuse_batch_of_tokens(training: &Training, num_gpus: u32) -> anyhow::Result<
     )
 }
 
-/// Warns on stderr where the GPUs do not fill whole nodes, since launchers start as many ranks on each node.
-pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster) {
+/// Warns on stderr where the GPUs do not fill whole nodes, since launchers start as many ranks on each node; with
+/// numbers that do, and that the fixed degrees divide.
+pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster, fixed: &PartialLayout) {
     let node = cluster.gpus_per_node.max(1);
     if num_gpus <= node || num_gpus.is_multiple_of(node) {
         return;
     }
-    let fewer = num_gpus / node * node;
+    let degrees = [
+        fixed.tensor_parallel,
+        fixed.context_parallel,
+        fixed.pipeline_parallel,
+        fixed.data_parallel,
+    ];
+    let product: u64 = degrees.iter().map(|it| u64::from(it.unwrap_or(1))).product();
+    // With all degrees fixed, no other number of GPUs works.
+    let is_open = degrees.iter().any(|it| it.one().is_none());
+    let unit =
+        (1..=u64::from(node)).map(|nodes| nodes * product).find(|it| it % u64::from(node) == 0);
+    let hint = unit.filter(|_| is_open).map_or_else(String::new, |unit| {
+        let gpus = multiples_around(num_gpus.into(), unit).replace(" or ", "` or `--gpus ");
+        format!("\nhint: `--gpus {gpus}`")
+    });
     tell(&format!(
-        "warning: {num_gpus} GPUs do not fill nodes of {node}, on each of which a launcher starts as many ranks\n\
-         hint: `--gpus {fewer}` or `--gpus {}`",
-        fewer + node
+        "warning: {num_gpus} GPUs do not fill nodes of {node}, on each of which a launcher starts as many ranks{hint}"
     ));
 }
 

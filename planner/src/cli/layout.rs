@@ -335,3 +335,9 @@ pub(crate) fn filled(named: &PartialLayout, ranks: u32) -> PartialLayout {
         ..*named
     }
 }
+
+/// True if the degree over which each expert is sharded is fixed, and that of the other layers is not.
+pub(crate) fn divides_experts_alone(layout: &PartialLayout) -> bool {
+    let degree = layout.expert_tensor_parallel.one();
+    layout.tensor_parallel.one().is_none() && degree.is_some_and(|it| it > 0)
+}

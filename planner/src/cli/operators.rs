@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::bail;
 use indicatif::HumanCount;
 use ir::framework::IDEAL;
+use ir::layout::PartialLayout;
 use ir::plan::Optimizer;
 use ir::replication::DataParallelMethod;
 use planner::report::OperatorReport;
@@ -58,7 +59,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     }
     if !problem.quiet {
         warn_of_model(&problem.model, &input.file.model);
-        warn_of_nodes(problem.gpus, &input.cluster);
+        warn_of_nodes(problem.gpus, &input.cluster, &PartialLayout::default());
     }
     let start = now();
     let limit = Limit::new(problem.time_limit, problem.quiet || problem.format == Format::Json);

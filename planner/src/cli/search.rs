@@ -130,7 +130,7 @@ fn answer(
         return Err(no_candidates(&AskedFor { problem, options: layout, named, fixed }, &outcome));
     }
     if !args.quiet {
-        warn_of_nodes(args.gpus, &input.cluster);
+        warn_of_nodes(args.gpus, &input.cluster, &request.fixed);
     }
     let (memory_saving, least_gpus) = what_would_fit(&input, request, &outcome, &limit)?;
     let shown = chosen(&input.problem, &outcome.plans, search.map_or(1, |search| search.top));

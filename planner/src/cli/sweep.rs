@@ -6,7 +6,7 @@ use ir::layout::PartialLayout;
 use ir::units::Bytes;
 use planner::report::PlanSummary;
 use planner_core::problem::Problem;
-use planner_core::search::{LOOKED_AT, Request, best_nodes, chosen, search};
+use planner_core::search::{LOOKED_AT, Request, StopReason, best_nodes, chosen, search};
 use serde::Serialize;
 use traces::Paper;
 use traces::html::Table;
@@ -16,11 +16,15 @@ use super::answer::Answer;
 use super::args::SweepArgs;
 use super::given::refuse_look;
 use super::impossible::{AskedFor, no_candidates};
-use super::input::{Constraints, Input, leave_free, read, warn_of_hardware, warn_of_model};
+use super::input::{
+    Constraints, Input, leave_free, read, warn_of_hardware, warn_of_long_sequence, warn_of_model,
+    warn_of_nodes,
+};
 use super::interrupt::Limit;
 use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
+use super::setting::TrainingArgs;
 use super::tables::{percent, text_table};
 use command_line::destination::{check_output, refuse_to_overwrite, stdout_is_free, write_output};
 use command_line::terminal::tell;
@@ -54,6 +58,8 @@ struct Sweep {
     framework: String,
     over: Varied,
     points: Vec<Point>,
+    /// True where the user stopped it before all values were searched.
+    is_cut_short: bool,
 }
 
 pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
@@ -76,15 +82,29 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let mut points: Vec<Point> = Vec::new();
     let mut impossible = Vec::new();
     let mut names = None;
+    let mut setting = args.setting.clone();
+    let mut is_cut_short = false;
     for value in &args.over.values {
-        let (input, problem) = posed(args, &fixed, *value)?;
+        let (input, problem) = posed(args, &setting, &fixed, *value)?;
         if points.is_empty() && !args.quiet {
             warn_of_model(&args.model, &input.file.model);
             warn_of_hardware(&input.framework, &input.cluster);
         }
+        if !args.quiet {
+            warn_of_value(&input, args.over.what, points.is_empty());
+        }
+        // Values are compared with one framework: that of the first, where none is named.
+        setting.framework.get_or_insert_with(|| input.framework.name.clone());
         let nodes = best_nodes(&problem, &request, &mut |_| limit.go());
         let problem = nodes.map_or(problem, |nodes| nodes.problem);
         let outcome = search(&problem, &request, &mut |_| limit.go());
+        if outcome.stop_reason != StopReason::Exhausted {
+            let from = args.over.what.describe(*value);
+            ensure!(!points.is_empty(), "interrupted before the first value, {from}, was searched");
+            tell(&format!("warning: interrupted: the values from {from} on are left out"));
+            is_cut_short = true;
+            break;
+        }
         let is_possible = outcome.counts.candidates > 0;
         if !is_possible {
             let asked =
@@ -113,7 +133,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         tell(&format!("warning: {error:#}"));
     }
     let (model, cluster, framework) = names.context("`--over` has no values")?;
-    let sweep = Sweep { model, cluster, framework, over: args.over.what, points };
+    let sweep = Sweep { model, cluster, framework, over: args.over.what, points, is_cut_short };
     if let (Some(path), Some(kind)) = (&args.output, kind) {
         let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
         write_output(path, &drawn(&sweep, kind, paper)?)?;
@@ -143,8 +163,23 @@ fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
 }
 
 /// The problem at one value of the swept quantity.
-fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result<(Input, Problem)> {
-    let mut setting = args.setting.clone();
+/// Warns of what `search` warns of for the same value: of what is varied, or once.
+fn warn_of_value(input: &Input, over: Varied, is_first: bool) {
+    if is_first || over == Varied::SequenceLength {
+        warn_of_long_sequence(input);
+    }
+    if is_first || over == Varied::Gpus {
+        warn_of_nodes(input.problem.limits.num_gpus, &input.cluster, &PartialLayout::default());
+    }
+}
+
+fn posed(
+    args: &SweepArgs,
+    setting: &TrainingArgs,
+    layout: &PartialLayout,
+    value: f64,
+) -> anyhow::Result<(Input, Problem)> {
+    let mut setting = setting.clone();
     let mut gpus = args.gpus;
     match args.over.what {
         Varied::Gpus => gpus = Some(value as u32),
@@ -175,6 +210,11 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     let groups = cluster.groups.iter_mut().map(|group| change(&mut group.cluster, value));
     let changed = groups.sum::<usize>() + change(&mut cluster, value);
     ensure!(changed > 0, "cluster {} has no links between nodes", cluster.name);
+    let of_node = cluster.levels.first().and_then(|level| level.ranks);
+    ensure!(
+        args.over.what != Varied::Bandwidth || of_node.is_none_or(|ranks| ranks < gpus),
+        "`--over bandwidth` would change nothing: {gpus} GPUs are within one node\nhint: more `--gpus`"
+    );
     let (problem, training) = (&input.problem, input.problem.training);
     let framework = problem.hardware.framework.clone();
     let problem = problem.like(training, &cluster, framework, problem.limits.num_gpus)?;

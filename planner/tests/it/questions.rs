@@ -307,7 +307,7 @@ fn a_sweep_is_searches_side_by_side() {
     let documents = ["--document-lengths", "lognormal:300,1.0", "--packing", "none"];
     for (asked, cluster) in [
         (&mixture[..], "h100"),
-        (&[&SMALL[..3], &documents].concat(), "h100"),
+        (&[&SMALL[..1], &["--gpus", "16"], &documents].concat(), "h100"),
         (&SMALL[..3], "a100:1,h100:1"),
     ] {
         let asked = if cluster == "h100" {

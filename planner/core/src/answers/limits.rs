@@ -25,6 +25,7 @@ pub fn longest_sequence(
     problem: &Problem,
     request: &Request,
     holds_batch: bool,
+    is_fit: bool,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Option<Problem> {
     let training = problem.training;
@@ -45,8 +46,9 @@ pub fn longest_sequence(
     let fits = |longer: &Problem, go: &mut (dyn FnMut() -> Go + Send)| {
         !first_fit(longer, request, go).plans.is_empty()
     };
-    let mut longest = None;
-    let mut length = SHORTEST_SEQUENCE;
+    // The length at hand may be known to fit.
+    let mut longest = is_fit.then(|| (problem.clone(), training.sequence_length));
+    let mut length = if is_fit { 2 * training.sequence_length } else { SHORTEST_SEQUENCE };
     while length <= LONGEST_SEQUENCE && go() == Go::On {
         // The first may be shorter than the documents. One whose tensors are too large to be counted does not fit.
         let all: Vec<Problem> = posed(length).flatten().collect();

@@ -87,6 +87,10 @@ pub(super) fn branch_and_bound(
         }
     }
     let left = queue.size();
+    // What stopped it came after the last layout.
+    if left == 0 && counts.open == 0 && stop_reason != StopReason::FirstFit {
+        stop_reason = StopReason::Exhausted;
+    }
     match stop_reason {
         StopReason::Exhausted => counts.pruned_by_time += left,
         StopReason::FirstFit | StopReason::Interrupted | StopReason::TimeLimit => {

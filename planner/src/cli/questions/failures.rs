@@ -127,6 +127,10 @@ impl FailureArgs {
             OnFailureArg::Shrink => OnFailure::Shrink,
             OnFailureArg::Replan => OnFailure::Replan,
         };
+        anyhow::ensure!(
+            self.stall_time.is_none() || on_failure == OnFailure::Shrink,
+            "`--stall-time` would change nothing without `--on-failure shrink`\nhint: leave it out"
+        );
         let usual_spares = (on_failure == OnFailure::Replan).then_some(0);
         Ok(Failures {
             components,

@@ -129,7 +129,7 @@ impl QuestionArgs {
         let go = &mut || limit.go();
         let mut answers = Answers::default();
         if self.max_seq_len {
-            answers.longest_sequence = Some(longest(input, request, limit)?);
+            answers.longest_sequence = Some(longest(input, request, !shown.is_empty(), limit)?);
             answers.is_cut_short = limit.was_reached();
         }
         let Some(first) = shown.first().map(|chosen| &chosen.found) else { return Ok(answers) };
@@ -193,13 +193,18 @@ impl QuestionArgs {
     }
 }
 
-fn longest(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<LongestReport> {
+fn longest(
+    input: &Input,
+    request: &Request,
+    is_fit: bool,
+    limit: &Limit,
+) -> anyhow::Result<LongestReport> {
     anyhow::ensure!(
         input.problem.limits.has_sequence,
         "`--max-seq-len`: the model has no sequence"
     );
     let holds_batch = input.choices.global_batch_size.is_some();
-    let found = longest_sequence(&input.problem, request, holds_batch, &mut || limit.go());
+    let found = longest_sequence(&input.problem, request, holds_batch, is_fit, &mut || limit.go());
     let training = found.map(|problem| problem.training);
     Ok(LongestReport {
         sequence_length: training.map_or(0, |it| it.sequence_length),

@@ -24,6 +24,15 @@ pub enum TrainingRunError {
         /// Options with which training gets on.
         works: String,
     },
+    /// Slow nodes take more than is played.
+    #[error(
+        "a step with slow nodes takes {slowdown:.0} times as long: training would take more than \
+         {MOST_TIMES_LONGER:.0} times as long\nhint: a smaller factor in `--slow-nodes`, or a smaller share"
+    )]
+    Slow {
+        /// Mean time of a step with slow nodes, over that without.
+        slowdown: f64,
+    },
     /// Nodes fail faster than they are repaired.
     #[error(
         "after {MOST_TIMES_LONGER:.0} times the days of a run without failures only {:.1} % is done: {missing} nodes are \
@@ -115,7 +124,11 @@ pub(super) fn check(
             return Err(TrainingRunError::Unwritten { given, write });
         }
     }
-    let is_hopeless = failures.times_longer(job, work) > MOST_TIMES_LONGER;
+    let times = failures.times_longer(job, work);
+    let is_hopeless = times > MOST_TIMES_LONGER;
+    if !is_hopeless && times * job.slowdown > MOST_TIMES_LONGER {
+        return Err(TrainingRunError::Slow { slowdown: job.slowdown });
+    }
     if is_hopeless { Err(interrupted(job, failures)) } else { Ok(()) }
 }
 

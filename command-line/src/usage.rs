@@ -2,14 +2,29 @@
 
 use std::ffi::OsString;
 
-use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
 use ir::text::nearest;
 
-/// A command line as text.
-pub fn as_text(words: &[OsString]) -> Vec<String> {
-    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+/// Parses a command line. `tip` tells what was likely meant by an invalid one, of the error, program and words.
+///
+/// # Errors
+///
+/// An invalid command line, with the tip, or with suggestions that differ from the given text by a few letters.
+pub fn parse<T: CommandFactory + FromArgMatches>(
+    words: &[OsString],
+    tip: impl FnOnce(&clap::Error, &Command, &[String]) -> Option<String>,
+) -> Result<T, clap::Error> {
+    let mut program = T::command();
+    let matches = program.try_get_matches_from_mut(words);
+    let parsed = matches.and_then(|mut matches| T::from_arg_matches_mut(&mut matches));
+    parsed.map_err(|error| {
+        let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+        let words: Vec<String> = words.collect();
+        let tip = tip(&error, &program, &words);
+        with_tip(error, &program, &words, tip)
+    })
 }
 
 /// The invalid text in an error, by the kind of its context.
@@ -59,7 +74,7 @@ pub fn has(command: &Command, long: &str) -> bool {
 /// The error with `tip`, if there is one; else with suggestions that differ from the given text by a few letters.
 ///
 /// clap's own suggestions, and the usage line that it derives from them, may have quite another meaning.
-pub fn with_tip(
+fn with_tip(
     mut error: clap::Error,
     program: &Command,
     words: &[String],

@@ -14,7 +14,7 @@ pub mod kernels;
 pub mod residuals;
 pub mod states;
 
-pub use collectives::{Collective, Network, StridedGroup, volume_per_rank};
+pub use collectives::{Collective, Network, StridedGroup};
 pub use hardware::{Hardware, HostShare};
 pub use ir::cluster::Precision;
 pub use kernels::{

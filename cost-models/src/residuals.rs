@@ -29,18 +29,12 @@ pub const SHARE: f64 = 0.8;
 pub const PAIRED_REST: f64 = 0.066;
 
 /// Standard deviation of the logarithm of measured over predicted peak memory, up to a factor that all peaks share: of
-/// the whole, of the share that a step saves and frees again, and of the bytes that do not grow with the model.
+/// the whole, of the share that a step saves and frees again, and of the bytes that do not grow with the model, in GiB.
 ///
 /// # Source
 ///
 /// The likelihood of the peaks of the first half of the sources: `cost-models/fit/fit_peaks.py`.
-const PEAK: PeakDeviation = PeakDeviation { peak: 0.01, temporary: 0.08, fixed_gib: 1.0 };
-
-struct PeakDeviation {
-    peak: f64,
-    temporary: f64,
-    fixed_gib: f64,
-}
+const PEAK: [f64; 3] = [0.01, 0.08, 1.0];
 
 /// Least number of sources from which an interval is derived.
 pub const LEAST_SOURCES: usize = 3;
@@ -185,20 +179,20 @@ pub fn peak_deviation(memory: &MemoryUse) -> f64 {
     let states = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes;
     let peak = memory.total();
     let temporary = peak.saturating_sub(states + memory.context_bytes);
-    PEAK.of(peak, temporary.as_f64() / peak.as_f64().max(1.0))
+    deviation_of(peak, temporary.as_f64() / peak.as_f64().max(1.0))
 }
 
 /// The same for a GPU that is full, half of it with states.
 pub fn full_deviation(capacity: Bytes) -> f64 {
-    PEAK.of(capacity, 0.5)
+    deviation_of(capacity, 0.5)
 }
 
-impl PeakDeviation {
-    fn of(&self, peak: Bytes, temporary: f64) -> f64 {
-        let fixed = self.fixed_gib / peak.as_gib().max(f64::MIN_POSITIVE);
-        let parts = [self.peak, self.temporary * temporary, fixed];
-        parts.map(|part| part * part).iter().sum::<f64>().sqrt()
-    }
+/// [`peak_deviation`] of a peak with this share of temporary memory.
+fn deviation_of(peak: Bytes, temporary: f64) -> f64 {
+    let [of_whole, of_temporary, fixed_gib] = PEAK;
+    let fixed = fixed_gib / peak.as_gib().max(f64::MIN_POSITIVE);
+    let parts = [of_whole, of_temporary * temporary, fixed];
+    parts.map(|part| part * part).iter().sum::<f64>().sqrt()
 }
 
 /// Weighted quantile of scores in ascending order, with weights that sum to 1.

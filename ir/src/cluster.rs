@@ -322,19 +322,6 @@ impl Cluster {
 }
 
 impl Gpu {
-    /// The peak dense rate in `precision`.
-    ///
-    /// # Errors
-    ///
-    /// Where the GPU has no rate in `precision`, with the precisions that it has.
-    pub fn peak(&self, precision: Precision) -> Result<FlopsPerSecond, ClusterError> {
-        self.peak.get(&precision).copied().ok_or_else(|| ClusterError::MissingPrecision {
-            gpu: self.name.clone(),
-            precision,
-            known: self.peak.keys().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", "),
-        })
-    }
-
     fn check(&self) -> Result<(), ClusterError> {
         Bounds::BYTES.check("gpu.memory_bytes", self.memory.as_f64())?;
         let field = "gpu.memory_bandwidth_bytes_per_second";

@@ -1,4 +1,4 @@
-//! Enums whose values have names.
+//! Enums whose values have names, and values that are text in JSON.
 
 /// Declares an enum without fields of which each variant has a name, on the command line and in JSON: with it all
 /// values (`ALL`), the name of each, and how it prints.
@@ -31,6 +31,24 @@ macro_rules! named_enum {
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.name())
+            }
+        }
+    };
+}
+
+/// Has values of a type in JSON as they print, and read as they are parsed.
+macro_rules! text_in_json {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     };

@@ -3,17 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::graph::QUANTISED_BLOCK;
 use crate::layout::{Choice, LayoutError, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use crate::schedule::{ScheduleKind, Updates};
 
 /// How replicas come to have weights in common.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataParallelMethod {
     /// Gradients are reduced over all replicas, and each updates alike, or its shard (DDP, ZeRO, FSDP).
     #[default]
@@ -118,19 +113,7 @@ impl FromStr for DataParallelMethod {
     }
 }
 
-impl From<DataParallelMethod> for String {
-    fn from(method: DataParallelMethod) -> Self {
-        method.to_string()
-    }
-}
-
-impl TryFrom<String> for DataParallelMethod {
-    type Error = ReplicationError;
-
-    fn try_from(text: String) -> Result<Self, ReplicationError> {
-        text.parse()
-    }
-}
+text_in_json!(DataParallelMethod);
 
 /// Form in which replicas send their gradients. What that leaves out of a gradient is added to the replica's next one
 /// (error feedback).
@@ -141,8 +124,7 @@ impl TryFrom<String> for DataParallelMethod {
 /// Compression* (arXiv 1712.01887), and Stich et al. 2018, *Sparsified SGD with Memory* (arXiv 1809.07599),
 /// for the largest and for random elements; Karimireddy et al. 2019, *Error Feedback Fixes SignSGD* (arXiv
 /// 1901.09847), for signs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GradientCompression {
     /// This share of each block's elements, the largest, with their places.
     TopK(Share),
@@ -250,19 +232,7 @@ impl FromStr for GradientCompression {
     }
 }
 
-impl From<GradientCompression> for String {
-    fn from(compression: GradientCompression) -> Self {
-        compression.to_string()
-    }
-}
-
-impl TryFrom<String> for GradientCompression {
-    type Error = ReplicationError;
-
-    fn try_from(text: String) -> Result<Self, ReplicationError> {
-        text.parse()
-    }
-}
+text_in_json!(GradientCompression);
 
 /// Method and gradient compression of data parallelism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -21,9 +21,9 @@ pub struct Order {
 pub struct RankOp {
     pub(crate) kind: ActionKind,
     /// True for the first action of its kind, of its stage on its rank.
-    pub(crate) is_first: bool,
+    pub is_first: bool,
     /// True for the last action of its kind; for gradients of parameters, for the last that makes any.
-    pub(crate) is_last: bool,
+    pub is_last: bool,
     pub(crate) pair: Pair,
     pub(crate) stage: u32,
     pub(crate) micro_batch: u32,
@@ -54,16 +54,6 @@ impl RankOp {
     /// The action of the operation.
     pub fn action(&self) -> Action {
         Action { stage: self.stage, kind: self.kind, micro_batch: self.micro_batch }
-    }
-
-    /// True for the first action of its kind, of its stage on its rank.
-    pub fn is_first(&self) -> bool {
-        self.is_first
-    }
-
-    /// True for the last action of its kind; for gradients of parameters, for the last that makes any.
-    pub fn is_last(&self) -> bool {
-        self.is_last
     }
 
     /// True if it is overlapped with the next operation.

@@ -223,12 +223,6 @@ fn is_result(send: &RankOp, action: Action) -> bool {
     (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
 }
 
-/// Outcome of an attempt at an action.
-enum Progress {
-    Done,
-    Blocked,
-}
-
 impl<'a, O: Observer> Engine<'a, O> {
     fn new(order: &'a Order, work: &'a StepWork, observer: &'a mut O) -> Self {
         let mut ranks = Vec::with_capacity(work.ranks.len());
@@ -281,15 +275,13 @@ impl<'a, O: Observer> Engine<'a, O> {
                 }
                 _ if op.pair == Pair::First => {
                     let second = &ops[self.ranks[rank].next + 1];
-                    match self.pair(rank, op, second) {
-                        Progress::Done => 2,
-                        Progress::Blocked => return,
-                    }
+                    let Some(()) = self.pair(rank, op, second) else { return };
+                    2
                 }
-                _ => match self.action(rank, op, stage) {
-                    Progress::Done => 1,
-                    Progress::Blocked => return,
-                },
+                _ => {
+                    let Some(()) = self.action(rank, op, stage) else { return };
+                    1
+                }
             };
             let state = &mut self.ranks[rank];
             state.next += taken;
@@ -404,9 +396,10 @@ impl<'a, O: Observer> Engine<'a, O> {
         waited_for
     }
 
-    fn action(&mut self, rank: usize, op: &RankOp, stage: &StageWork) -> Progress {
+    /// Runs an action; `None` where it must wait for another rank.
+    fn action(&mut self, rank: usize, op: &RankOp, stage: &StageWork) -> Option<()> {
         if !self.ranks[rank].has_begun {
-            let Some(made) = self.made(rank, op) else { return Progress::Blocked };
+            let made = self.made(rank, op)?;
             let ready = self.receive(rank, op, made);
             let waited_for = self.begin(rank, op, ready);
             self.ranks[rank].has_begun = true;
@@ -416,10 +409,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         while let Some(part) = parts.get(self.ranks[rank].part) {
             match *part {
                 PassPart::Run(run) => self.run(rank, op, run),
-                PassPart::Collective(collective) => match self.join(rank, op, collective) {
-                    Progress::Done => {}
-                    Progress::Blocked => return Progress::Blocked,
-                },
+                PassPart::Collective(collective) => self.join(rank, op, collective)?,
                 part => self.transfer(rank, op, part),
             }
             self.ranks[rank].part += 1;
@@ -427,7 +417,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         let now = self.ranks[rank].now;
         self.end(rank, op, now);
         self.note(op, now);
-        Progress::Done
+        Some(())
     }
 
     fn end(&mut self, rank: usize, op: &RankOp, now: Nanos) {
@@ -439,10 +429,11 @@ impl<'a, O: Observer> Engine<'a, O> {
     }
 
     /// Runs two overlapped passes, once the inputs of both are known. Where the work has their time together, they
-    /// share the device from the arrival of the second's input; else one follows the other.
-    fn pair(&mut self, rank: usize, first: &RankOp, second: &RankOp) -> Progress {
-        let Some(first_made) = self.made(rank, first) else { return Progress::Blocked };
-        let Some(made) = self.made(rank, second) else { return Progress::Blocked };
+    /// share the device from the arrival of the second's input; else one follows the other. `None` where they must
+    /// wait.
+    fn pair(&mut self, rank: usize, first: &RankOp, second: &RankOp) -> Option<()> {
+        let first_made = self.made(rank, first)?;
+        let made = self.made(rank, second)?;
         let work = self.work;
         let stages = match first.kind {
             ActionKind::Forward => (first.stage, second.stage),
@@ -452,7 +443,7 @@ impl<'a, O: Observer> Engine<'a, O> {
             self.action(rank, first, &work.stages[first.stage as usize]);
             self.ranks[rank].first_of_pair = Some((first.action(), self.ranks[rank].now));
             self.action(rank, second, &work.stages[second.stage as usize]);
-            return Progress::Done;
+            return Some(());
         };
         let ready = self.receive(rank, first, first_made);
         let waited_for = self.begin(rank, first, ready);
@@ -497,7 +488,7 @@ impl<'a, O: Observer> Engine<'a, O> {
             self.end(rank, op, end);
             self.note(op, end);
         }
-        Progress::Done
+        Some(())
     }
 
     fn run(&mut self, rank: usize, op: &RankOp, run: Run) {
@@ -546,19 +537,19 @@ impl<'a, O: Observer> Engine<'a, O> {
         }
     }
 
-    /// Joins a collective with other ranks, which begins when all have joined.
-    fn join(&mut self, rank: usize, op: &RankOp, collective: GroupCollective) -> Progress {
+    /// Joins a collective with other ranks, which begins when all have joined; `None` until then.
+    fn join(&mut self, rank: usize, op: &RankOp, collective: GroupCollective) -> Option<()> {
         if let Some(end) = self.ranks[rank].collective_end.take() {
             self.ranks[rank].now = end;
             self.ranks[rank].times.group_collectives += collective.transfer.time;
-            return Progress::Done;
+            return Some(());
         }
         let members = &self.work.groups[collective.group as usize];
         let (come, last) = &mut self.group_collectives[collective.group as usize];
         come.push(rank as u32);
         *last = (*last).max(self.ranks[rank].now);
         if come.len() < members.len() {
-            return Progress::Blocked;
+            return None;
         }
         let (come, start) = std::mem::take(&mut self.group_collectives[collective.group as usize]);
         let end = start + collective.transfer.time;

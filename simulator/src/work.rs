@@ -1,7 +1,6 @@
 //! Work of a step: the passes, transfers and memory of its actions, with times given by the caller.
 
 use std::collections::BTreeMap;
-use std::ops::{Add, AddAssign, Mul};
 
 use ir::collective::Collective;
 use ir::schedule::ActionKind;
@@ -131,38 +130,6 @@ impl Run {
     /// A run of kernels alone.
     pub const fn of_kernels(time: Nanos) -> Self {
         Self { time, kernels: time, on_link: Nanos::ZERO, waits_on_link: Nanos::ZERO }
-    }
-}
-
-impl Add for Run {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            time: self.time + other.time,
-            kernels: self.kernels + other.kernels,
-            on_link: self.on_link + other.on_link,
-            waits_on_link: self.waits_on_link + other.waits_on_link,
-        }
-    }
-}
-
-impl AddAssign for Run {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Mul<u64> for Run {
-    type Output = Self;
-
-    fn mul(self, count: u64) -> Self {
-        Self {
-            time: self.time * count,
-            kernels: self.kernels * count,
-            on_link: self.on_link * count,
-            waits_on_link: self.waits_on_link * count,
-        }
     }
 }
 

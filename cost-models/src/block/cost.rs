@@ -438,10 +438,7 @@ impl<'a> BlockCost<'a> {
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
         let share = share * self.uneven_context(shape);
         let Hardware { device, precision, .. } = self.hardware;
-        let alone = |known| match pass {
-            Pass::Forward => device.training_attention_forward(precision.activation(), known),
-            _ => device.attention_backward(precision.activation(), known),
-        };
+        let alone = |known| device.training_attention(precision.activation(), known, pass);
         let is_whole = shape.queries >= shape.context;
         let is_known = matches!(shape.mask, AttentionMask::Causal | AttentionMask::Full);
         let time = if is_whole || !is_known {

@@ -1,4 +1,4 @@
-//! Collective operations: volumes, and times on the levels of a cluster's network.
+//! Times of collective operations on the levels of a cluster's network.
 //!
 //! `bytes` always counts the whole, unsharded buffer: the result of an all-gather on every rank, the input of a
 //! reduce-scatter or an all-reduce on every rank, the bytes that each rank sends in an all-to-all (its own part
@@ -7,12 +7,10 @@
 mod curves;
 mod group;
 mod network;
-mod volume;
 
 pub use group::StridedGroup;
 pub use ir::collective::Collective;
 pub use network::{Crossed, Network};
-pub use volume::volume_per_rank;
 
 /// Names of the built-in fitted collective rates.
 pub fn fitted_rates() -> Vec<String> {

@@ -19,6 +19,7 @@
 //! is a table over s, b a, d and a / a_kv.
 
 use ir::cluster::{Gpu, Precision};
+use ir::graph::Pass;
 use ir::units::Seconds;
 
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
@@ -92,24 +93,20 @@ impl Rates {
         self.formats[precision as usize].forward(shape)
     }
 
-    /// Time of the forward pass in training, whose kernel runs at `rate` times the rate of the measured one.
-    pub(super) fn training_forward(
+    /// Time of a pass in training, whose kernel runs at `rate` times the rate of the measured forward.
+    pub(super) fn training(
         &self,
         precision: Precision,
         shape: SelfAttentionShape,
+        pass: Pass,
         rate: f64,
-    ) -> Timing {
-        self.scaled(precision, shape, 1.0 / rate)
-    }
-
-    /// Time of the backward pass in training, whose kernel runs at `rate` times the rate of the measured forward.
-    pub(super) fn training_backward(
-        &self,
-        precision: Precision,
-        shape: SelfAttentionShape,
-        rate: f64,
-    ) -> Timing {
-        self.scaled(precision, shape, BACKWARD_FLOPS / rate)
+    ) -> Seconds {
+        let flops = if pass == Pass::Forward { 1.0 } else { BACKWARD_FLOPS };
+        let measured = self.forward(precision, shape).time;
+        let rates = &self.formats[precision as usize];
+        let least = rates.least(shape);
+        let saturated = least * (rates.peak / rates.saturated(shape.head_dim));
+        (measured.max(saturated) * (flops / rate)).max(least)
     }
 
     /// Evidence on which the time of an attention is based.
@@ -118,14 +115,6 @@ impl Rates {
         let sizes = [sequence, batch * heads, head_dim, heads / kv_heads.max(1)];
         let rates = &self.formats[precision as usize];
         Basis::of(self.is_own, rates.correction.covers(sizes.map(|size| size as f64)))
-    }
-
-    fn scaled(&self, precision: Precision, shape: SelfAttentionShape, factor: f64) -> Timing {
-        let measured = self.forward(precision, shape);
-        let rates = &self.formats[precision as usize];
-        let saturated = rates.least(shape) * (rates.peak / rates.saturated(shape.head_dim));
-        let time = (measured.time.max(saturated) * factor).max(rates.least(shape));
-        Timing { time, ..measured }
     }
 }
 

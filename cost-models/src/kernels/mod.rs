@@ -153,32 +153,22 @@ impl Device {
         self.attention.forward(precision, shape).time
     }
 
-    /// Time of a fused attention's forward pass with training kernels (FlashAttention).
-    pub fn training_attention_forward(
+    /// Time of a pass of a fused attention with training kernels (FlashAttention); backward recomputes the scores.
+    pub fn training_attention(
         &self,
         precision: Precision,
         shape: SelfAttentionShape,
+        pass: Pass,
     ) -> Seconds {
         let measured = measured::times(self.measured.as_ref(), precision);
-        if let Some(time) =
-            measured.and_then(|times| measured::attention(times, Pass::Forward, shape))
-        {
+        if let Some(time) = measured.and_then(|times| measured::attention(times, pass, shape)) {
             return time;
         }
-        let rate = self.training.attention_forward / self.slowness();
-        self.attention.training_forward(precision, shape, rate).time
-    }
-
-    /// Time of a fused attention's backward pass, which recomputes the scores.
-    pub fn attention_backward(&self, precision: Precision, shape: SelfAttentionShape) -> Seconds {
-        let measured = measured::times(self.measured.as_ref(), precision);
-        if let Some(time) =
-            measured.and_then(|times| measured::attention(times, Pass::InputGrad, shape))
-        {
-            return time;
-        }
-        let rate = self.training.attention_backward / self.slowness();
-        self.attention.training_backward(precision, shape, rate).time
+        let rate = match pass {
+            Pass::Forward => self.training.attention_forward,
+            _ => self.training.attention_backward,
+        };
+        self.attention.training(precision, shape, pass, rate / self.slowness())
     }
 
     /// Time of a memory-bound kernel that reads and writes `bytes` in total.

@@ -1,7 +1,7 @@
 //! Laws and textbook values of collectives.
 
 use cost_models::clusters::preset;
-use cost_models::{Basis, Collective, Network, StridedGroup, volume_per_rank};
+use cost_models::{Basis, Collective, Network, StridedGroup};
 use ir::units::{Bytes, BytesPerSecond, Seconds};
 use proptest::prelude::*;
 
@@ -22,6 +22,11 @@ fn networks() -> impl Strategy<Value = Network> {
         "v100",
     ])
     .prop_map(|name| Network::new(&preset(name).expect("a preset")))
+}
+
+/// Bytes that each rank sends in a collective on a whole buffer of `bytes`.
+fn volume_per_rank(kind: Collective, num_ranks: u32, bytes: Bytes) -> Bytes {
+    Bytes::from_f64(kind.volume_factor(num_ranks) * bytes.as_f64())
 }
 
 #[test]

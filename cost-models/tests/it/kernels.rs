@@ -13,7 +13,7 @@ const GPUS: [&str; 6] = ["v100", "a100", "h100", "b200", "mi300x", "tpu-v5p"];
 fn devices() -> impl Strategy<Value = (Device, f64)> {
     prop::sample::select(GPUS.to_vec()).prop_map(|name| {
         let gpu = preset(name).expect("a preset").gpu;
-        let peak = gpu.peak(Precision::Bf16).or_else(|_| gpu.peak(Precision::Fp16));
+        let peak = gpu.peak.get(&Precision::Bf16).or_else(|| gpu.peak.get(&Precision::Fp16));
         (Device::new(&gpu), peak.expect("a 16-bit rate").get())
     })
 }
@@ -61,10 +61,9 @@ fn long_attention_takes_the_time_that_was_measured() {
             causal: true,
         };
         let device = Device::for_training(gpu, library);
-        let predicted = match row["direction"].as_str() {
-            Some("forward") => device.training_attention_forward(Precision::Bf16, shape),
-            _ => device.attention_backward(Precision::Bf16, shape),
-        };
+        let is_forward = row["direction"].as_str() == Some("forward");
+        let pass = if is_forward { Pass::Forward } else { Pass::InputGrad };
+        let predicted = device.training_attention(Precision::Bf16, shape, pass);
         errors.push((predicted.get() * 1e6 / row["time_us"].as_f64().unwrap() - 1.0).abs());
     }
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
@@ -134,7 +133,7 @@ proptest! {
         let forward = device.attention_forward(Precision::Bf16, shape);
         let flops = 4.0 * (2 * heads * 128) as f64 * (s * s) as f64 * if causal { 0.5 } else { 1.0 };
         prop_assert!(flops / forward.get() <= peak * (1.0 + 1e-9));
-        prop_assert!(device.attention_backward(Precision::Bf16, shape) > forward);
+        prop_assert!(device.training_attention(Precision::Bf16, shape, Pass::InputGrad) > forward);
     }
 
     #[test]
@@ -195,7 +194,7 @@ fn measured_kernels_go_before_rates() {
         causal: true,
     };
     let scores = 2.0 * 8.0 * 256.0 * 256.0 * 10.0 / 16.0;
-    let attention = device.training_attention_forward(Precision::Fp32, shape);
+    let attention = device.training_attention(Precision::Fp32, shape, Pass::Forward);
     is("attention", attention, 2.0 * 4.0 * 4.0 * 1e-5 + scores * 1e-9);
     let operator = |family, pass| {
         device.measured_operator(Precision::Fp32, family, pass, Bytes::new(1000)).unwrap()

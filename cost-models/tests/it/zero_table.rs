@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use cost_models::Collective;
 use cost_models::states::{ModelStates, StateBytes};
-use cost_models::{Collective, volume_per_rank};
 use ir::layout::ZeroStage;
 use ir::units::Bytes;
 use serde_json::Value;
@@ -56,7 +56,7 @@ fn model_states_take_what_table_1_of_zero_says() {
 fn zero_moves_what_section_7_says() {
     let gradients = Bytes::new(2 * 7_500_000_000);
     for d in [2u32, 4, 8, 64, 1024] {
-        let volume = |kind| volume_per_rank(kind, d, gradients).as_f64();
+        let volume = |kind: Collective| kind.volume_factor(d) * gradients.as_f64();
         let share = f64::from(d - 1) / f64::from(d);
         let plain = volume(Collective::AllReduce);
         let sharded = volume(Collective::ReduceScatter) + volume(Collective::AllGather);

@@ -1,11 +1,10 @@
 //! Errors of communication, and failures of ranks.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
-use executor_kernels::failure::DeviceFailure;
+use executor_kernels::failure::{DeviceFailure, panic_message};
 
 use super::array_spec::ArraySpec;
 use super::tag::Tag;
@@ -223,12 +222,4 @@ pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T,
             None => Cause::Panic(panic_message(&*panic)),
         }),
     }
-}
-
-/// Message of a panic.
-pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .or_else(|| DeviceFailure::of(panic).map(DeviceFailure::to_string))
-        .unwrap_or_else(|| "no message".to_owned())
 }

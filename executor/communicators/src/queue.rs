@@ -6,10 +6,11 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
+use executor_kernels::failure::panic_message;
 use executor_kernels::lock::lock;
 use executor_kernels::streams::on_one_stream;
 
-use super::error::{CommunicationError, Result, panic_message};
+use super::error::{CommunicationError, Result};
 
 /// A thread that runs jobs one after the other: a stream of a rank.
 ///

@@ -163,11 +163,6 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// Converts whole numbers from 0 to 255 to bytes.
-    pub fn into_bytes(self) -> Self {
-        Self(Primitive::Bytes(B::float_into_int(self.primitive(), BYTE)))
-    }
-
     /// Returns whether the array holds bytes rather than numbers.
     pub fn is_bytes(&self) -> bool {
         matches!(self.0, Primitive::Bytes(_))

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use ir::units::Nanos;
@@ -68,6 +68,27 @@ pub struct Spans(Arc<Mutex<Vec<[Point; 2]>>>);
 #[expect(clippy::disallowed_methods, reason = "the executor measures what it runs")]
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// A point in time after which nothing is begun or waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// The deadline `time` from now.
+    pub fn after(time: Duration) -> Self {
+        Self(now() + time)
+    }
+
+    /// Time that is left.
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(now())
+    }
+
+    /// Returns whether no time is left.
+    pub fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
 }
 
 thread_local! {

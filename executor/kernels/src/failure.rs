@@ -54,6 +54,14 @@ impl fmt::Display for DeviceFailure {
     }
 }
 
+/// Message of a panic.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .or_else(|| DeviceFailure::of(panic).map(DeviceFailure::to_string))
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
 /// The reason why a device, or a library for it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

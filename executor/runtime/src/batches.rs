@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
-use ir::graph::{DimName, ElementType, Extent, OpKind};
+use ir::graph::{DimName, ElementType, OpKind};
 
 use crate::block::{Env, Further, MicroBatch, SharedMicroBatch};
 use crate::data::masking::{IGNORED, Masking, num_masked};
@@ -81,17 +81,9 @@ impl Source {
                 let inputs = chosen.iter().flat_map(|(input, _)| input).copied().collect();
                 let inputs = Some(Array::from_f64(inputs, &shape, env.element, &env.device));
                 let targets = chosen.iter().map(|(_, class)| *class).collect();
-                MicroBatch {
-                    first_sample: first,
-                    tokens: Vec::new(),
-                    decoder_tokens: None,
-                    targets,
-                    further: Vec::new(),
-                    inputs,
-                    values: None,
-                }
+                MicroBatch { first_sample: first, targets, inputs, ..MicroBatch::default() }
             }
-            Self::Synthetic(source) => synthetic(source, program, env, samples),
+            Self::Synthetic(source) => synthetic(*source, program, env, samples),
         };
         Ok(Arc::new(batch))
     }
@@ -120,11 +112,9 @@ fn of_windows<B: Kernels>(
     MicroBatch {
         first_sample,
         tokens: after(0, 0),
-        decoder_tokens: None,
         targets: after(1, IGNORED),
         further: further.collect(),
-        inputs: None,
-        values: None,
+        ..MicroBatch::default()
     }
 }
 
@@ -137,8 +127,7 @@ fn filling_in<B: Kernels>(
 ) -> MicroBatch<B> {
     let (masked, targets) = all_masked(first_sample, windows, masking);
     let [tokens, targets] = [masked, targets].map(|all| of_segments(env, &all));
-    let (decoder_tokens, further, inputs, values) = (None, Vec::new(), None, None);
-    MicroBatch { first_sample, tokens, decoder_tokens, targets, further, inputs, values }
+    MicroBatch { first_sample, tokens, targets, ..MicroBatch::default() }
 }
 
 /// All but the last token of each window, some of them masked; and the targets.
@@ -166,7 +155,7 @@ fn of_segments<B: Kernels>(env: &Env<B>, sequences: &[Vec<u32>]) -> Vec<u32> {
 }
 
 fn synthetic<B: Kernels>(
-    source: &SyntheticSamples,
+    source: SyntheticSamples,
     program: &Program,
     env: &Env<B>,
     samples: Range<u64>,
@@ -191,8 +180,7 @@ fn synthetic<B: Kernels>(
         values = Some(array(&output, all));
     }
     let inputs = Some(array(&input, inputs));
-    let (tokens, decoder_tokens, further) = (Vec::new(), None, Vec::new());
-    MicroBatch { first_sample, tokens, decoder_tokens, targets, further, inputs, values }
+    MicroBatch { first_sample, targets, inputs, values, ..MicroBatch::default() }
 }
 
 /// Sizes of the model's input of one sample.
@@ -207,9 +195,6 @@ fn input_shape(program: &Program) -> Vec<usize> {
 fn sample_shape(tensor: Option<&ir::graph::Tensor>) -> Vec<usize> {
     let dims = tensor.expect("a model takes data and ends in a loss").dims.iter();
     let dims = dims.filter(|dim| dim.name != DimName::Batch);
-    dims.map(|dim| match dim.extent {
-        Extent::Fixed(size) => size as usize,
-        _ => panic!("made-up samples have a fixed shape"),
-    })
-    .collect()
+    let sizes = dims.map(|dim| dim.extent.fixed().expect("made-up samples have a fixed shape"));
+    sizes.map(|size| size as usize).collect()
 }

@@ -9,7 +9,7 @@ use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 
 use crate::batches::Source;
-use crate::data::{DataError, SampleDistribution, Samples, Sampling, SyntheticSamples, Tokens};
+use crate::data::{DataError, Samples, Sampling, SyntheticSamples, Tokens};
 use crate::program::{Parts, Program, ProgramError};
 use crate::settings::{LearningRate, Settings};
 
@@ -184,8 +184,7 @@ pub fn parts(model: &str, case: LayoutCase, compute: Element) -> Result<Parts, P
 /// [`DataError`], if the book is shorter than a sequence.
 pub fn source(program: &Program) -> Result<Source, DataError> {
     if program.vocab_size().is_none() {
-        let distribution = SampleDistribution::StandardNormal;
-        return Ok(Source::Synthetic(SyntheticSamples { distribution, seed: 3 }));
+        return Ok(Source::Synthetic(SyntheticSamples { seed: 3 }));
     }
     let sampling = Sampling { sequence_length: SEQUENCE_LENGTH, vocab_size: 256, seed: 3 };
     Ok(Source::Tokens(Samples::new(Tokens::built_in(), sampling)?))

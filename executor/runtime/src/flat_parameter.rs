@@ -94,17 +94,6 @@ pub(crate) struct FlatParameterPlan {
 }
 
 impl FlatParameterPlan {
-    /// Elements without and with padding, and the offset of each parameter.
-    fn extent(&self) -> (usize, usize, Vec<usize>) {
-        let mut offsets = Vec::with_capacity(self.parameters.len());
-        let mut len = 0;
-        for parameter in &self.parameters {
-            offsets.push(len);
-            len += parameter.num_elements();
-        }
-        (len, len.next_multiple_of(self.replicas.shard.len()), offsets)
-    }
-
     /// The flat parameter with this number, with the values that `values` gives for each parameter's part.
     pub(crate) fn build<B: Kernels, E>(
         self,
@@ -114,12 +103,15 @@ impl FlatParameterPlan {
         (device, host): (&B::Device, Option<&Arc<Host<B>>>),
         mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
     ) -> Result<FlatParameter<B>, E> {
-        let (_, len, offsets) = self.extent();
         let shards = self.replicas.shard.len();
+        let num_elements = self.parameters.iter().map(LocalParameter::num_elements).sum::<usize>();
+        let len = num_elements.next_multiple_of(shards);
         let shard_index = self.replicas.shard.position(self.rank).expect("a rank has a shard");
         let shard_len = len / shards;
         let mut flat = Vec::with_capacity(len);
+        let mut offsets = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
+            offsets.push(flat.len());
             flat.extend(values(parameter)?);
         }
         flat.resize(len, 0.0);

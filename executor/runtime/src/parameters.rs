@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use executor_kernels::random::{from_0_to_1, hash, standard_normal};
 use ir::graph::{
-    AdapterPart, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, Recurrence,
-    WeightFormat, adapted_layer,
+    AdapterPart, Learning, Op, OpId, OpKind, Parameter, Placement, Recurrence, WeightFormat,
+    adapted_layer,
 };
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
@@ -90,7 +90,7 @@ impl LocalParameter {
         let is_expert = is_expert(&operator.kind);
         let (place, num_ranks) = if is_expert { sharing.expert_tensor } else { sharing.tensor };
         let cut = parameter.cut(is_expert);
-        let full_shape = shape(parameter);
+        let full_shape: Vec<usize> = parameter.sizes().map(|size| size as usize).collect();
         // With fewer key-value heads than ranks, neighbours have the same head.
         let copies =
             cut.tensor.map_or(1, |dim| parameter.num_copies(dim, num_ranks as u32)) as usize;
@@ -233,14 +233,6 @@ impl LocalParameter {
 /// Returns whether operators of this kind have parameters for each expert.
 pub(crate) fn is_expert(kind: &OpKind) -> bool {
     matches!(kind, OpKind::GroupedLinear { .. })
-}
-
-fn shape(parameter: &Parameter) -> Vec<usize> {
-    let size = |extent| match extent {
-        Extent::Fixed(size) => size as usize,
-        _ => unreachable!("a parameter depends on neither batch nor sequence"),
-    };
-    parameter.dims.iter().map(|dim| size(dim.extent)).collect()
 }
 
 /// Initial distribution of a parameter. Adapters are initialised as in peft: A uniform within one over the root of the

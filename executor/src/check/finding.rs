@@ -1,12 +1,9 @@
 //! Findings of checks, in text and in numbers.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
-use executor_kernels::clock::now;
-use executor_kernels::failure::DeviceFailure;
+use executor_kernels::failure::panic_message;
 use serde::{Deserialize, Serialize};
 
 /// Outcome of a check.
@@ -92,27 +89,6 @@ impl CheckFinding {
     }
 }
 
-/// Time at which a part of a check is to end.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline(Instant);
-
-impl Deadline {
-    /// The deadline `time` from now.
-    pub fn after(time: Duration) -> Self {
-        Self(now() + time)
-    }
-
-    /// Time that is left.
-    pub fn left(self) -> Duration {
-        self.0.saturating_duration_since(now())
-    }
-
-    /// Returns whether no time is left.
-    pub fn is_over(self) -> bool {
-        self.left().is_zero()
-    }
-}
-
 /// Catches panics of `run`: the libraries below panic where a device fails.
 ///
 /// # Errors
@@ -120,14 +96,7 @@ impl Deadline {
 /// The first line of the panic's message.
 pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     // State that a panic leaves inconsistent is not used any more: the result is a failure.
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| first_line(&message(&*panic)))
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .or_else(|| DeviceFailure::of(panic).map(DeviceFailure::to_string))
-        .unwrap_or_default()
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| first_line(&panic_message(&*panic)))
 }
 
 /// The first line of a message that is not empty, cut to 160 characters.

@@ -2,6 +2,7 @@
 
 use burn::tensor::DType;
 use executor_kernels::array::Element;
+use executor_kernels::clock::Deadline;
 use executor_kernels::comparison::{DeviceComparison, compare};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::activation::Function;
@@ -14,7 +15,7 @@ use executor_kernels::trials::{
 };
 use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
 
-use super::finding::{CheckFinding, Deadline, caught};
+use super::finding::{CheckFinding, caught};
 
 /// An element type, its name, and the largest error of results in it: some units in the last place.
 type Tolerated = (Element, &'static str, f64);

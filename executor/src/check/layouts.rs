@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn_flex::{Flex, FlexDevice};
 use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
+use executor_kernels::clock::Deadline;
 use executor_kernels::comparison::error;
 use executor_kernels::ops::Kernels;
 use executor_runtime::case::{GPT, LLAMA, LayoutCase, MIXTRAL, NUM_STEPS, ONE, parts, source};
@@ -16,7 +17,7 @@ use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
-use super::finding::{CheckFinding, Deadline, caught, first_line};
+use super::finding::{CheckFinding, caught, first_line};
 
 /// Largest error of losses in fp32 against fp64.
 const TOLERANCE: f64 = 1e-4;

@@ -1,6 +1,6 @@
 //! Checks of a device: its speed, and the correctness of its results.
 //!
-//! Every part has a [`Deadline`] and reports each [`CheckFinding`] at once, so that findings remain where a device
+//! Every part has a deadline and reports each [`CheckFinding`] at once, so that findings remain where a device
 //! fails or time runs out.
 
 mod finding;
@@ -11,7 +11,7 @@ mod products;
 mod sheet;
 mod speeds;
 
-pub use finding::{CheckFinding, Deadline, Verdict, caught, first_line};
+pub use finding::{CheckFinding, Verdict, caught, first_line};
 pub use kernels::{elements, kernels};
 pub use layouts::{LAYOUTS, layouts, layouts_of_ranks};
 pub use model::{CheckedModel, MODELS, model};

@@ -2,7 +2,7 @@
 
 use crate::alone;
 use executor_kernels::array::{Array, Element};
-use executor_kernels::clock::now;
+use executor_kernels::clock::{Deadline, now};
 use executor_kernels::ops::Kernels;
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Program, ProgramError};
@@ -12,7 +12,7 @@ use ir::cluster::Precision;
 use ir::units::{Bytes, Seconds};
 use traces::statistics::{MEDIAN, quantile};
 
-use super::finding::{CheckFinding, Deadline, caught, first_line};
+use super::finding::{CheckFinding, caught, first_line};
 use super::products::REPEATS;
 use super::speeds::least;
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use burn::tensor::DType;
 use executor_kernels::array::{Array, Element};
+use executor_kernels::clock::Deadline;
 use executor_kernels::ops::Kernels;
 use executor_runtime::settings::compute_element;
 use ir::cluster::{Cluster, Precision};
 
-use super::finding::{CheckFinding, Deadline, caught};
+use super::finding::{CheckFinding, caught};
 use super::sheet::share;
 use super::speeds::least;
 use crate::measure::Repeats;

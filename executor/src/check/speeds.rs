@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use burn::tensor::TensorData;
 use executor_kernels::array::{Array, Element};
+use executor_kernels::clock::Deadline;
 use executor_kernels::ops::Kernels;
 use ir::cluster::Cluster;
 use ir::units::{Bytes, Seconds};
 
-use super::finding::{CheckFinding, Deadline};
+use super::finding::CheckFinding;
 use super::sheet::share;
 use crate::measure::{Measured, Repeats, alone, measure};
 

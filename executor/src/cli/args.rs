@@ -104,7 +104,7 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
     /// Steps of training in all, those before a checkpoint included.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least::<1>, allow_negative_numbers = true)]
     pub(crate) steps: u64,
     /// What to train on: a text (`.txt`, `.md`), whose bytes are the tokens, or token ids as little-endian integers
     /// (`.u16`, `.bin`, `.u32`) [default: a book that comes with the program].
@@ -124,7 +124,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub(crate) threads_per_rank: Option<NonZeroUsize>,
     /// Decides first weights and the order of samples.
-    #[arg(long, default_value_t = 0, value_parser = parse_from_zero, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_parser = at_least::<0>, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -145,7 +145,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
     /// The step of the timeline, counting from 1 [default: the last].
-    #[arg(long, value_name = "STEP", requires = "timeline", value_parser = parse_count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "STEP", requires = "timeline", value_parser = at_least::<1>, allow_negative_numbers = true)]
     pub(crate) timeline_step: Option<u64>,
 }
 
@@ -182,10 +182,10 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "RATE", default_value_t = 3e-4, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
     /// Steps in which the learning rate rises to its highest.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_from_zero, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_least::<0>, allow_negative_numbers = true)]
     pub(crate) warmup_steps: u64,
     /// Step at which the learning rate has fallen, along a cosine, to a tenth [default: it stays].
-    #[arg(long, value_name = "N", value_parser = parse_from_zero, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = at_least::<0>, allow_negative_numbers = true)]
     pub(crate) decay_steps: Option<u64>,
     /// Share of each weight that a step takes off, times the learning rate [default: 0.1 for AdamW,
     /// else 0].
@@ -204,7 +204,7 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "RANK:FACTOR")]
     pub(crate) straggler: Option<Straggler>,
     /// Gradients are reduced once so many MiB of them are there.
-    #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = parse_bucket, allow_negative_numbers = true)]
+    #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = whole_within::<u64, 1, LARGEST_BUCKET>, allow_negative_numbers = true)]
     pub(crate) bucket_size: u64,
 }
 
@@ -229,8 +229,9 @@ pub(crate) struct ExportArgs {
     pub(crate) adapters: bool,
 }
 
-fn parse_count(text: &str) -> Result<u64, String> {
-    whole(text, 1)
+/// Parses a whole number of at least `LEAST`.
+fn at_least<const LEAST: u64>(text: &str) -> Result<u64, String> {
+    whole(text, LEAST)
 }
 
 fn parse_from_one(text: &str) -> Result<NonZeroU64, String> {
@@ -240,10 +241,6 @@ fn parse_from_one(text: &str) -> Result<NonZeroU64, String> {
 fn parse_kept(text: &str) -> Result<NonZeroUsize, String> {
     let kept = whole(text, 1).map(|count| usize::try_from(count).unwrap_or(usize::MAX))?;
     Ok(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN))
-}
-
-fn parse_from_zero(text: &str) -> Result<u64, String> {
-    whole(text, 0)
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
@@ -258,7 +255,3 @@ fn parse_factor(text: &str) -> Result<f64, String> {
 
 /// Buckets larger than this, in MiB, hold the gradients of any rank.
 const LARGEST_BUCKET: u64 = 1 << 20;
-
-fn parse_bucket(text: &str) -> Result<u64, String> {
-    whole_within(text, 1..=LARGEST_BUCKET)
-}

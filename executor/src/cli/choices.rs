@@ -1,8 +1,6 @@
 //! Options that several commands share: backend, communicator and precision.
 
-use std::fmt::Display;
 use std::num::NonZeroUsize;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -116,21 +114,21 @@ pub(crate) const fn ranks_and_devices(
     }
 }
 
-/// Parses a whole number within limits.
-pub(crate) fn whole_within<T: FromStr + PartialOrd + Display>(
-    text: &str,
-    limits: RangeInclusive<T>,
-) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| limits.contains(number));
-    let (least, most) = limits.into_inner();
-    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+/// Parses a whole number from `LEAST` to `MOST`.
+pub(crate) fn whole_within<T, const LEAST: u64, const MOST: u64>(text: &str) -> Result<T, String>
+where
+    T: FromStr + Copy + Into<u64>,
+{
+    let number = text.parse().ok().filter(|number: &T| (LEAST..=MOST).contains(&(*number).into()));
+    number.ok_or_else(|| format!("must be a whole number from {LEAST} to {MOST}"))
 }
 
 /// Maximum number of threads: more than any machine has cores.
-const MOST_THREADS: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+const MOST_THREADS: u64 = 4096;
 
 pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
-    whole_within(text, NonZeroUsize::MIN..=MOST_THREADS)
+    let count = whole_within::<u32, 1, MOST_THREADS>(text)?;
+    Ok(NonZeroUsize::new(count as usize).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// Maximum time limit, in seconds: a day.

@@ -54,7 +54,7 @@ fn write_model(
     let base = base(args, program, state, &parameters)?;
     let read = |id: &ParameterId| {
         let shape = state.shape(id).expect("a checkpoint of the model has its trained parameters");
-        state.read::<f64>(id, PieceKind::Weight, &Shard::whole(shape))
+        state.read(id, PieceKind::Weight, &Shard::whole(shape))
     };
     let stored = |parameter: &ModelParameter| naming.stored(parameter);
     let mut writer = WeightsWriter::create(path, stored, &parameters, Element::F32)?;
@@ -125,7 +125,7 @@ fn write_adapters(
     let mut writer = WeightsWriter::create(path, stored, &parameters, Element::F32)?;
     for parameter in &parameters {
         let whole = Shard::whole(&parameter.shape);
-        let values = state.read::<f64>(&parameter.id, PieceKind::Weight, &whole)?;
+        let values = state.read(&parameter.id, PieceKind::Weight, &whole)?;
         writer.write(&parameter.id, &values)?;
     }
     writer.finish()?;

@@ -4,7 +4,7 @@ use anyhow::{bail, ensure};
 use executor::calibration::machine;
 use executor_kernels::array::ElementExt;
 use executor_runtime::batches::Source;
-use executor_runtime::data::{SampleDistribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor_runtime::data::{Samples, Sampling, SyntheticSamples, Tokens};
 use executor_runtime::program::Program;
 use ir::graph::{ShapeCounts, WeightFormat};
 use ir::plan::Plan;
@@ -34,9 +34,7 @@ pub(super) fn source(
                 program.model_name
             );
         }
-        let distribution = SampleDistribution::StandardNormal;
-        let source = SyntheticSamples { distribution, seed: args.seed };
-        return Ok((Source::Synthetic(source), None));
+        return Ok((Source::Synthetic(SyntheticSamples { seed: args.seed }), None));
     };
     let tokens = match &args.data {
         Some(path) => Tokens::open(path)?,

@@ -21,7 +21,7 @@ use super::choices::{
 pub(crate) struct RanksArgs {
     /// Ranks that are measured at once, as many as a plan would have; with `mpi` and `nccl` as many as
     /// were started.
-    #[arg(long, value_name = "N", value_parser = parse_ranks, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole_within::<u32, 1, MOST_RANKS>, allow_negative_numbers = true)]
     pub(crate) ranks: Option<u32>,
     /// Where tensors are computed.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
@@ -68,10 +68,10 @@ pub(crate) struct TimingArgs {
     #[arg(long, value_name = "F", default_value_t = 2, value_parser = parse_sizes_factor, allow_negative_numbers = true)]
     pub(crate) factor: u64,
     /// Calls that are timed at each size.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_iterations, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_within::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) iterations: u32,
     /// Calls before those.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_warm_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_within::<u32, 0, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) warm_up: u32,
     /// Ranks that share a node, where ranks are processes on several [default: all].
     #[arg(long, value_name = "N")]
@@ -153,19 +153,7 @@ pub(crate) enum ReportFormat {
 }
 
 /// Maximum number of ranks as threads of one process.
-const MOST_RANKS: u32 = 256;
-
-fn parse_ranks(text: &str) -> Result<u32, String> {
-    whole_within(text, 1..=MOST_RANKS)
-}
-
-fn parse_iterations(text: &str) -> Result<u32, String> {
-    whole_within(text, 1..=1_000_000)
-}
-
-fn parse_warm_up(text: &str) -> Result<u32, String> {
-    whole_within(text, 0..=1_000_000)
-}
+const MOST_RANKS: u64 = 256;
 
 fn parse_sizes_factor(text: &str) -> Result<u64, String> {
     let factor = text.parse().ok().filter(|factor| *factor >= 2);

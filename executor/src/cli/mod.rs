@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use command_line::shell;
 use command_line::terminal::{is_broken_pipe, tell};
+use command_line::usage::parse;
 use executor_kernels::streams::on_one_stream;
 use ir::model::ModelError;
 
@@ -38,7 +39,7 @@ use work::ReportedElsewhere;
 /// Runs the command: exit code 0 where it did its work, 1 where a check found something wrong, 2 on errors.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let cli = usage::parse(&words).unwrap_or_else(|error| error.exit());
+    let cli: Cli = parse(&words, usage::tip).unwrap_or_else(|error| error.exit());
     let result = on_one_stream(|| match cli.command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Export(args) => export::export(&args).map(|()| ExitCode::SUCCESS),

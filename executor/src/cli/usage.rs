@@ -1,16 +1,13 @@
 //! Errors of the command line, with tips about what was likely meant.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use clap::Command;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Command, CommandFactory, FromArgMatches};
-use command_line::usage::{as_text, example, given, has, named, with_tip};
+use command_line::usage::{example, given, has, named};
 use ir::text::folded;
 use serde::Deserialize;
-
-use super::args::Cli;
 
 /// Contents of `aliases.json`: words of other programs, each normalized by [`folded`], with tips about words here.
 #[derive(Deserialize)]
@@ -35,25 +32,8 @@ static ALIASES: LazyLock<Aliases> = LazyLock::new(|| {
     serde_json::from_str(include_str!("aliases.json")).expect("what ships is valid; a test")
 });
 
-/// Reads the command line.
-///
-/// # Errors
-///
-/// The error, with a tip about what was likely meant.
-pub(super) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut program = Cli::command();
-    let matches = program
-        .try_get_matches_from_mut(words)
-        .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    matches.map_err(|error| {
-        let words = as_text(words);
-        let tip = tip(&error, &program, &words);
-        with_tip(error, &program, &words, tip)
-    })
-}
-
 /// A tip about what was likely meant, where it can be told.
-fn tip(error: &clap::Error, program: &Command, words: &[String]) -> Option<String> {
+pub(super) fn tip(error: &clap::Error, program: &Command, words: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             given(error, ContextKind::InvalidArg).and_then(|it| option(program, words, &it))

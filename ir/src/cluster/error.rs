@@ -1,6 +1,5 @@
 //! Errors of descriptions of clusters, and the ranges of their numbers.
 
-use super::precision::Precision;
 use crate::text::json::JsonError;
 
 /// Reason why a description of a cluster cannot be used.
@@ -48,16 +47,6 @@ pub enum ClusterError {
     UnboundedInnerLevel {
         /// Index of the level.
         index: usize,
-    },
-    /// A precision for which the GPU has no rate.
-    #[error("`{gpu}` has no peak rate for `{precision}`; it has {known}")]
-    MissingPrecision {
-        /// Name of the GPU.
-        gpu: String,
-        /// The requested precision.
-        precision: Precision,
-        /// Precisions that the GPU has.
-        known: String,
     },
     /// A group whose cluster is not known.
     #[error(

@@ -104,13 +104,6 @@ fn broken_json_is_told_with_its_place() {
     assert_eq!(error, "cluster file, line 2, column 11: expected value");
 }
 
-#[test]
-fn a_missing_precision_is_told_with_those_there_are() {
-    let cluster = Cluster::from_json(&example().to_string()).expect("the example is valid");
-    let error = cluster.gpu.peak(Precision::Fp8).expect_err("no fp8").to_string();
-    assert_eq!(error, "`G1` has no peak rate for `fp8`; it has `fp16`, `bf16`");
-}
-
 proptest! {
     /// Any cut of the text, and any value in any place, gives a cluster or an error.
     #[test]

@@ -244,6 +244,9 @@ pub struct MemoryHabits {
     pub parameter_copies: f64,
     /// Bytes beside the optimizer's state for each parameter that a rank updates.
     pub update_bytes: f64,
+    /// Parameters of a rank that ZeRO 3 updates at once, each with these bytes; all if not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at_once: Option<u64>,
     /// What the update needs while it runs.
     #[serde(default, skip_serializing_if = "UpdateBuffers::is_none")]
     pub update_buffers: UpdateBuffers,

@@ -3,8 +3,8 @@
 use super::Feature::{self, NoTensorPlan, OwnAttention, SharedWeights, UnplannedLayers};
 use super::Features;
 use crate::graph::{
-    AttentionMask, ContextParallelKind, DimName, Extent, Graph, Learning, OpKind, Sharding,
-    Switches, TokenDispatcher,
+    AttentionMask, ContextParallelKind, DimName, Graph, Learning, OpKind, Sharding, Switches,
+    TokenDispatcher,
 };
 use crate::layout::{LayoutSpec, PartialLayout};
 
@@ -59,11 +59,7 @@ impl JobFacts {
         let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
         let least = |name: DimName| {
             let dims = nodes().flat_map(|it| &it.op.parameters).flat_map(|it| &it.dims);
-            let sizes = dims.filter_map(|dim| match dim.extent {
-                Extent::Fixed(size) if dim.name == name => Some(size),
-                _ => None,
-            });
-            sizes.min()
+            dims.filter(|dim| dim.name == name).filter_map(|dim| dim.extent.fixed()).min()
         };
         let key_value_heads = least(DimName::KvHeads);
         let is_grouped =

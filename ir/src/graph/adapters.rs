@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::block::{Block, Graph, GraphError, OpId};
 use super::builder::BlockBuilder;
 use super::op::{Learning, Op, OpKind};
-use super::tensor::{Dim, DimName, Extent};
+use super::tensor::{Dim, DimName};
 use super::weights::WeightFormat;
 
 /// Low-rank adapters (LoRA): the model's own parameters are frozen, and next to each linear layer that is
@@ -315,8 +315,5 @@ fn sizes(op: &Op) -> [u64; 2] {
 }
 
 fn fixed(dim: &Dim) -> u64 {
-    match dim.extent {
-        Extent::Fixed(size) => size,
-        _ => unreachable!("what a linear layer puts out is fixed"),
-    }
+    dim.extent.fixed().expect("what a linear layer puts out is fixed")
 }

@@ -393,10 +393,8 @@ fn product(a: &Tensor, b: &Tensor, over: &[DimName]) -> Result<Tensor, String> {
 fn reshaped(input: &Tensor, dims: &[Dim]) -> Result<Tensor, String> {
     let symbols = |dims: &[Dim], extent| dims.iter().filter(|dim| dim.extent == extent).count();
     let numbers = |dims: &[Dim]| {
-        dims.iter().try_fold(1u64, |product, dim| match dim.extent {
-            Extent::Fixed(size) => product.checked_mul(size),
-            _ => Some(product),
-        })
+        let mut sizes = dims.iter().filter_map(|dim| dim.extent.fixed());
+        sizes.try_fold(1u64, u64::checked_mul)
     };
     let output = Tensor::new(dims).with_element(input.element);
     let is_same = [Extent::Batch, Extent::Sequence]
@@ -466,10 +464,8 @@ fn concat(inputs: &[&Tensor], over: DimName) -> Result<Tensor, String> {
 }
 
 fn fixed(dim: Dim) -> Result<u64, String> {
-    match dim.extent {
-        Extent::Fixed(size) => Ok(size),
-        _ => Err(format!("dimension `{}` must be fixed, but is {}", dim.name, dim.extent)),
-    }
+    let wrong = || format!("dimension `{}` must be fixed, but is {}", dim.name, dim.extent);
+    dim.extent.fixed().ok_or_else(wrong)
 }
 
 fn fixed_product(dims: &[Dim]) -> Result<u64, String> {

@@ -35,15 +35,15 @@ impl Parameter {
         }
     }
 
-    /// Number of elements. Every dimension of a parameter is fixed.
+    /// Sizes of its dimensions, outermost first. Every dimension of a parameter is fixed.
+    pub fn sizes(&self) -> impl Iterator<Item = u64> {
+        let fixed = self.dims.iter().map(|dim| dim.extent.fixed());
+        fixed.map(|size| size.expect("a parameter depends on neither batch nor sequence"))
+    }
+
+    /// Number of elements.
     pub fn num_elements(&self) -> u64 {
-        self.dims
-            .iter()
-            .map(|dim| match dim.extent {
-                Extent::Fixed(size) => size,
-                _ => unreachable!("a parameter depends on neither batch nor sequence"),
-            })
-            .product()
+        self.sizes().product()
     }
 }
 

@@ -345,18 +345,7 @@ impl FromStr for Recompute {
     }
 }
 
-impl serde::Serialize for Recompute {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Recompute {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+text_in_json!(Recompute);
 
 #[cfg(test)]
 mod tests {

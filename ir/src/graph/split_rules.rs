@@ -419,10 +419,7 @@ fn position(tensor: &Tensor, name: DimName) -> Option<usize> {
 
 /// Size of a dimension that is fixed.
 fn size(dim: Dim) -> u64 {
-    match dim.extent {
-        Extent::Fixed(size) => size,
-        Extent::Batch | Extent::Sequence => unreachable!("sizes of split operators are fixed"),
-    }
+    dim.extent.fixed().expect("sizes of split operators are fixed")
 }
 
 fn divided(size: u64, ranks: u64) -> Option<u64> {

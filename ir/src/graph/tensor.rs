@@ -74,6 +74,14 @@ impl Extent {
             Self::Fixed(size) => size,
         }
     }
+
+    /// The number that the model fixes; none of the micro-batch and the sequence.
+    pub fn fixed(self) -> Option<u64> {
+        match self {
+            Self::Batch | Self::Sequence => None,
+            Self::Fixed(size) => Some(size),
+        }
+    }
 }
 
 impl fmt::Display for Extent {

@@ -1,12 +1,9 @@
 //! Offload of model states and activations to the host's memory.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::mem;
 use std::num::NonZeroU32;
 use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 
 use super::zero::ZeroStage;
 use crate::graph::OffloadModules;
@@ -189,22 +186,11 @@ impl FromStr for Offload {
     }
 }
 
-impl Serialize for Offload {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Offload {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+text_in_json!(Offload);
 
 #[cfg(feature = "schema")]
 impl schemars::JsonSchema for Offload {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Offload".into()
     }
 

@@ -6,7 +6,7 @@ use super::lower::{self, GraphOptions};
 use super::transformer::{
     Attention, Embedding, FeedForward, Layer, Layers, Mixer, Mixture, Mlp, Transformer,
 };
-use crate::graph::{Extent, Graph, RotaryScaling, Rotation};
+use crate::graph::{Graph, RotaryScaling, Rotation};
 
 /// Upper bound on the number of parameters, such that sums of them and of their bytes fit 64 bits.
 const MOST_PARAMETERS: f64 = (1u64 << 62) as f64;
@@ -174,11 +174,8 @@ impl Check<'_> {
         let of_class = graph.classes().map(|(class, block)| {
             let parameters = block.nodes().flat_map(|node| &node.op.parameters);
             let elements = parameters.map(|parameter| {
-                let extents = parameter.dims.iter().map(|dim| match dim.extent {
-                    Extent::Fixed(size) => size as f64,
-                    Extent::Batch | Extent::Sequence => 1.0,
-                });
-                extents.product::<f64>()
+                let sizes = parameter.dims.iter().map(|dim| dim.extent.fixed().unwrap_or(1));
+                sizes.map(|size| size as f64).product::<f64>()
             });
             elements.sum::<f64>() * f64::from(counts[class.0])
         });

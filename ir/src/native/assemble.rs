@@ -250,10 +250,7 @@ fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
 
 /// Elements of a parameter, if its dimensions are fixed and can be counted.
 fn size_of(dims: &[Dim]) -> Option<u64> {
-    dims.iter().try_fold(1u64, |product, dim| match dim.extent {
-        Extent::Fixed(size) => product.checked_mul(size),
-        _ => None,
-    })
+    dims.iter().try_fold(1u64, |product, dim| product.checked_mul(dim.extent.fixed()?))
 }
 
 /// Checks that the names of a tensor's dimensions are distinct and its elements can be counted.
@@ -272,12 +269,9 @@ fn check_tensor(node: &str, tensor: &Tensor) -> Result<(), NativeError> {
 fn check_elements(
     node: &str,
     what: &'static str,
-    mut extents: impl Iterator<Item = Extent>,
+    extents: impl Iterator<Item = Extent>,
 ) -> Result<(), NativeError> {
-    let elements = extents.try_fold(1u64, |elements, extent| match extent {
-        Extent::Fixed(size) => elements.checked_mul(size),
-        _ => Some(elements),
-    });
+    let elements = extents.filter_map(Extent::fixed).try_fold(1u64, u64::checked_mul);
     match elements {
         Some(elements) if elements <= MAX_ELEMENTS => Ok(()),
         _ => Err(NativeError::TooLarge { node: node.to_owned(), what, limit: MAX_ELEMENTS }),

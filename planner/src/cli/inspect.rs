@@ -1,7 +1,7 @@
 //! `planner inspect`.
 
 use indicatif::HumanCount;
-use ir::graph::{AttentionMask, Block, DimName, Extent, Graph, OpId, OpKind, Recurrence};
+use ir::graph::{AttentionMask, Block, DimName, Graph, OpId, OpKind, Recurrence};
 use ir::model::{Besides, ModelError};
 use planner_core::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
@@ -169,10 +169,7 @@ fn mixing(block: &Block) -> String {
 
 /// Heads of an attention, and positions that it is limited to.
 fn attention(block: &Block, op: OpId, mask: AttentionMask) -> String {
-    let size = |op: OpId, name: DimName| match block.op(op).output.dim(name)?.extent {
-        Extent::Fixed(size) => Some(size),
-        _ => None,
-    };
+    let size = |op: OpId, name: DimName| block.op(op).output.dim(name)?.extent.fixed();
     let heads = size(op, DimName::Heads);
     let key = block.inputs(op)[1];
     let of_keys = size(key, DimName::KvHeads).filter(|it| Some(*it) != heads);

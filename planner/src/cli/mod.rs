@@ -51,6 +51,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use command_line::shell;
 use command_line::terminal::{is_broken_pipe, tell_error};
+use command_line::usage::parse;
 
 use answer::Answer;
 use args::{Cli, Command};
@@ -60,7 +61,7 @@ use completions::with_names;
 /// errors; after `planner run`, the executor's.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let cli = usage::parse(&words).unwrap_or_else(|error| error.exit());
+    let cli: Cli = parse(&words, usage::tip).unwrap_or_else(|error| error.exit());
     match interrupt::handle().and_then(|()| run(cli)) {
         Ok(Answer::Found) => ExitCode::SUCCESS,
         Ok(Answer::NothingFits | Answer::Faults) => ExitCode::from(1),

@@ -1,47 +1,29 @@
 //! Errors of the command line, with tips on what was likely meant.
 
-use std::ffi::OsString;
-
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Command, CommandFactory, FromArgMatches};
-use command_line::usage::{as_text, example, given, has, named, with_tip};
+use clap::{Command, CommandFactory};
+use command_line::usage::{example, given, has, named};
 use ir::layout::PartialLayout;
 use ir::text::{Typeset, typeset};
 use planner::names::{self, Sought, folded};
 
 use super::args::Cli;
 
-/// Parses the command line.
-///
-/// # Errors
-///
-/// An invalid command line; tips cover options of other tools, options of another command, and values without their
+/// Tip for an invalid command line: about options of other tools, options of another command, and values without their
 /// option.
-pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command();
-    let matches = command
-        .try_get_matches_from_mut(words)
-        .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    matches.map_err(|error| reworded(error, &command, &as_text(words)))
-}
-
-/// Adds a tip to an error, where one is found.
-fn reworded(error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
-    let tip =
-        match error.kind() {
-            ErrorKind::UnknownArgument => given(&error, ContextKind::InvalidArg)
-                .and_then(|given| meant(command, words, &given)),
-            ErrorKind::InvalidSubcommand => given(&error, ContextKind::InvalidSubcommand)
-                .and_then(|given| meant_command(words, &given)),
-            ErrorKind::InvalidValue => given(&error, ContextKind::InvalidValue)
-                .and_then(|given| meant_choice(&error, &given)),
-            ErrorKind::MissingRequiredArgument => layout(words)
-                .or_else(|| named(command, words).and_then(|of| example("planner", of, &error))),
-            ErrorKind::ValueValidation => given(&error, ContextKind::InvalidValue)
-                .and_then(|given| misplaced(command, words, &given)),
-            _ => None,
-        };
-    with_tip(error, command, words, tip)
+pub(super) fn tip(error: &clap::Error, command: &Command, words: &[String]) -> Option<String> {
+    let given = |kind| given(error, kind);
+    match error.kind() {
+        ErrorKind::UnknownArgument => meant(command, words, &given(ContextKind::InvalidArg)?),
+        ErrorKind::InvalidSubcommand => {
+            meant_command(words, &given(ContextKind::InvalidSubcommand)?)
+        }
+        ErrorKind::InvalidValue => meant_choice(error, &given(ContextKind::InvalidValue)?),
+        ErrorKind::MissingRequiredArgument => layout(words)
+            .or_else(|| named(command, words).and_then(|of| example("planner", of, error))),
+        ErrorKind::ValueValidation => misplaced(command, words, &given(ContextKind::InvalidValue)?),
+        _ => None,
+    }
 }
 
 /// Tip for a value that is not among an argument's possible values.

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
+use executor_kernels::clock::Deadline;
 use executor_kernels::lock::lock;
 use traces::timeline::Stream;
 
 use super::frame::{Frame, GREETING};
 use super::launch::Launch;
-use super::{Deadline, POLL, RendezvousError, hub};
+use super::{POLL, RendezvousError, hub};
 use crate::error::{CommunicationError, Result};
 use crate::mailbox::Mailbox;
 use crate::tag::Tag;
@@ -293,7 +294,7 @@ fn connect(
     loop {
         let mut last = None;
         for address in addresses {
-            match TcpStream::connect_timeout(address, deadline.left()) {
+            match TcpStream::connect_timeout(address, deadline.left().max(POLL)) {
                 // On one host, a port that nobody listens on can be connected to itself.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     last = Some(io::ErrorKind::ConnectionRefused.into());

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
+use executor_kernels::clock::Deadline;
 use executor_kernels::lock::lock;
 
+use super::POLL;
 use super::frame::{Frame, GREETING};
-use super::{Deadline, POLL};
 
 /// Longest wait for the greeting of a new connection.
 const GREETING_TIME: Duration = Duration::from_secs(10);

@@ -9,10 +9,9 @@ mod frame;
 mod hub;
 mod launch;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use connection::{Channel, Connection, Shutdown};
-use executor_kernels::clock::now;
 pub use launch::{Launch, LaunchError};
 
 /// Polling period.
@@ -22,22 +21,3 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct RendezvousError(String);
-
-/// A point in time after which nothing is waited for.
-#[derive(Clone, Copy)]
-struct Deadline(Instant);
-
-impl Deadline {
-    fn after(limit: Duration) -> Self {
-        Self(now() + limit)
-    }
-
-    fn is_over(self) -> bool {
-        now() >= self.0
-    }
-
-    /// Remaining time, and at least [`POLL`].
-    fn left(self) -> Duration {
-        self.0.saturating_duration_since(now()).max(POLL)
-    }
-}

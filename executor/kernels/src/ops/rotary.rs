@@ -72,21 +72,12 @@ impl<B: Kernels> Rotary<B> {
         match self.pairs {
             RotaryPairs::Halves => B::rotate(x, &self.cos, sin),
             RotaryPairs::Neighbours => {
-                let halves = B::rotate(as_halves(&x, half), &self.cos, sin);
-                as_neighbours(&halves, half)
+                // The first features of all pairs are put in front of all the second ones, and back.
+                let halves = B::rotate(transposed(&x, [half, 2]), &self.cos, sin);
+                transposed(&halves, [2, half])
             }
         }
     }
-}
-
-/// `x` with the first of each of `half` pairs of neighbours in front of all the second ones.
-fn as_halves<B: Kernels>(x: &Array<B>, half: usize) -> Array<B> {
-    transposed(x, [half, 2])
-}
-
-/// The inverse of [`as_halves`].
-fn as_neighbours<B: Kernels>(x: &Array<B>, half: usize) -> Array<B> {
-    transposed(x, [2, half])
 }
 
 /// `x` with its first `rows * columns` features transposed as a matrix.

@@ -14,7 +14,7 @@ use executor_kernels::ops::attention::{
 };
 use executor_kernels::ops::dropout::Extract;
 use ir::collective::Collective;
-use ir::graph::{AlibiSlopes, AttentionMask, DimName, Extent, OpId, OpKind, PositionBias};
+use ir::graph::{AlibiSlopes, AttentionMask, DimName, OpId, OpKind, PositionBias};
 use traces::timeline::Stream;
 
 use super::value::Extra;
@@ -76,10 +76,9 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     fn num_heads(&self, id: OpId) -> usize {
         let query = self.program.inputs[id.index()][0];
-        match self.program.op(query).output.dim(DimName::Heads).map(|dim| dim.extent) {
-            Some(Extent::Fixed(heads)) => heads as usize,
-            _ => panic!("queries have a fixed number of heads"),
-        }
+        let heads = self.program.op(query).output.dim(DimName::Heads);
+        let number = heads.and_then(|dim| dim.extent.fixed());
+        number.expect("queries have a fixed number of heads") as usize
     }
 
     /// Number of positions of a sequence in the input of operator `id` at `slot`, on all ranks together.

@@ -18,17 +18,12 @@ use super::{BlockRun, Gradients, Result, SavedActivations};
 use crate::gradient::Gradient;
 
 /// Sums of the gradients that the uses of one tensor give.
+#[derive(Default)]
 struct Uses<B: Kernels> {
     /// Sum in the tensor's own placement.
     settled: Option<Value<B>>,
     /// Sums in other placements, to which the tensor was moved: gradients that each rank has whole, and partial ones.
     moved: BTreeMap<Placement, [Option<Value<B>>; 2]>,
-}
-
-impl<B: Kernels> Default for Uses<B> {
-    fn default() -> Self {
-        Self { settled: None, moved: BTreeMap::new() }
-    }
 }
 
 /// The gradient of a tensor, with moves to the tensor's placement in flight.
@@ -47,17 +42,10 @@ impl<B: Kernels> Settling<B> {
     fn wait(self) -> Result<Option<Value<B>>> {
         let mut settled = self.settled;
         for moving in self.moving {
-            add(&mut settled, moving.wait()?);
+            settled = Some(moving.wait()?.added_to(settled));
         }
         Ok(settled)
     }
-}
-
-fn add<B: Kernels>(sum: &mut Option<Value<B>>, gradient: Value<B>) {
-    *sum = Some(match sum.take() {
-        Some(sum) => sum.plus(gradient),
-        None => gradient,
-    });
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
@@ -186,7 +174,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         gradient: Value<B>,
     ) {
         if self.program.requires_grad[source.index()] {
-            add(self.sum_of_uses(uses, source, to, is_partial), gradient);
+            let sum = self.sum_of_uses(uses, source, to, is_partial);
+            *sum = Some(gradient.added_to(sum.take()));
         }
     }
 
@@ -428,7 +417,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             let tensor = &self.program.op(*source).output;
             let value = match back.take() {
                 Some(value) => value,
-                None => self.moved_back(whole, from, to, false, tensor)?,
+                None => self.start_moving_back(whole, from, to, false, tensor)?.wait()?,
             };
             back = Some(value.clone());
             grads.push(Some(value));
@@ -446,16 +435,13 @@ impl<B: Kernels> BlockRun<'_, B> {
     ) -> Result<()> {
         let op = self.program.op(id);
         let index = |name: &str| op.parameters.iter().position(|p| p.name == name);
+        let mut ready = |at: usize, grad: Array<B>| gradients(id, at, Gradient::Ready(grad));
         match &op.kind {
             OpKind::Embedding { .. } => {
                 let (ids, _) = self.embedded_ids(id, &kept.micro_batch);
                 let rows = self.weights[id.index()][0].shape()[0];
                 let grad = gradient.array().rows(1);
-                gradients(
-                    id,
-                    0,
-                    Gradient::Ready(embedding::weight_grad(&ids, self.first_row(id), rows, grad)),
-                );
+                ready(0, embedding::weight_grad(&ids, self.first_row(id), rows, grad));
             }
             OpKind::Linear { contracted, .. } => {
                 let x = self.input(id, 0, kept)?.array().rows(contracted.len());
@@ -463,11 +449,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let grad = gradient.array().rows(shape.len() - contracted.len());
                 if let Some(bias) = index("bias") {
                     let bias_shape = self.weights[id.index()][bias].shape();
-                    gradients(
-                        id,
-                        bias,
-                        Gradient::Ready(linear::bias_grad(grad.clone()).reshape(&bias_shape)),
-                    );
+                    ready(bias, linear::bias_grad(grad.clone()).reshape(&bias_shape));
                 }
                 gradients(id, 0, Gradient::of_linear(x, grad, shape));
             }
@@ -480,32 +462,28 @@ impl<B: Kernels> BlockRun<'_, B> {
                 for (name, grad) in ["weight", "bias"].into_iter().zip(grads) {
                     if let Some(index) = index(name) {
                         let shape = self.weights[id.index()][index].shape();
-                        gradients(id, index, Gradient::Ready(grad.reshape(&shape)));
+                        ready(index, grad.reshape(&shape));
                     }
                 }
             }
             OpKind::ShortConvolution { .. } => {
                 let grads = self.convolved_weight_grad(id, gradient.array(), kept)?;
                 for (index, grad) in grads.into_iter().enumerate() {
-                    gradients(id, index, Gradient::Ready(grad));
+                    ready(index, grad);
                 }
             }
             OpKind::Attention { .. } | OpKind::Recurrence { .. } => {
                 for (index, gradient) in kept.of_parameters.remove(&id).unwrap_or_default() {
-                    gradients(id, index, Gradient::Ready(gradient));
+                    ready(index, gradient);
                 }
             }
             OpKind::AddParameter { .. } => {
                 let dims = &op.parameters[0].dims;
-                gradients(
-                    id,
-                    0,
-                    Gradient::Ready(summed(gradient.array(), dims, self.given(id, 0))),
-                );
+                ready(0, summed(gradient.array(), dims, self.given(id, 0)));
             }
             OpKind::PrependParameter => {
                 let gradient = gradient.array().narrow(1, 0..1);
-                gradients(id, 0, Gradient::Ready(gradient.sum_dim(0).flatten()));
+                ready(0, gradient.sum_dim(0).flatten());
             }
             OpKind::Router { .. } => {
                 self.router_weight_grad(id, gradient.array(), kept, gradients)?;
@@ -515,13 +493,9 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let grad = gradient.array();
                 let weight = self.weights[id.index()][0].array();
                 if let Some(bias) = index("bias") {
-                    gradients(id, bias, Gradient::Ready(conv::bias_grad(grad.clone())));
+                    ready(bias, conv::bias_grad(grad.clone()));
                 }
-                gradients(
-                    id,
-                    0,
-                    Gradient::Ready(conv::weight_grad(x, weight, grad, window, *groups as usize)),
-                );
+                ready(0, conv::weight_grad(x, weight, grad, window, *groups as usize));
             }
             other => panic!("a checked program trains nothing in {other:?}"),
         }

@@ -302,11 +302,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             let grad = linear::grouped_bias_grad(&gradient.counts, gradient.rows.clone());
             gradients(id, 1, Gradient::Ready(grad));
         }
-        gradients(
-            id,
-            0,
-            Gradient::Ready(linear::grouped_weight_grad(x.rows, &x.counts, gradient.rows)),
-        );
+        let grad = linear::grouped_weight_grad(x.rows, &x.counts, gradient.rows);
+        gradients(id, 0, Gradient::Ready(grad));
     }
 }
 

@@ -397,8 +397,8 @@ impl<B: Kernels> BlockRun<'_, B> {
     /// The first row of this rank's part of a table.
     pub(super) fn first_row(&self, id: OpId) -> usize {
         let parameter = &self.program.op(id).parameters[0];
-        let rows = parameter.dims[0].extent;
-        let (ir::graph::Extent::Fixed(rows), Some(0)) = (rows, parameter.cut(false).tensor) else {
+        let rows = parameter.dims[0].extent.fixed();
+        let (Some(rows), Some(0)) = (rows, parameter.cut(false).tensor) else {
             return 0;
         };
         part(rows as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
@@ -411,27 +411,22 @@ impl<B: Kernels> BlockRun<'_, B> {
             self.program.placements.outputs[source.index()] == Placement::Partial
                 && self.wanted(id, slot) != Placement::Partial
         };
-        let plus = |sum: Option<Value<B>>, value: Value<B>| match sum {
-            Some(sum) => sum.plus(value),
-            None => value,
-        };
         let mut sum: Option<Value<B>> = None;
-        let mut partial_sum: Option<(Value<B>, OpId, usize)> = None;
+        let mut partial_sum: Option<Value<B>> = None;
+        let mut first = None;
         for (slot, source) in sources.iter().enumerate() {
             if partial(source, slot) {
                 let value = self.take((*source, Placement::Partial), kept)?;
-                partial_sum = Some(match partial_sum {
-                    Some((sum, source, slot)) => (sum.plus(value), source, slot),
-                    None => (value, *source, slot),
-                });
+                partial_sum = Some(value.added_to(partial_sum));
+                first = first.or(Some((*source, slot)));
             } else {
-                sum = Some(plus(sum, self.input(id, slot, kept)?));
+                sum = Some(self.input(id, slot, kept)?.added_to(sum));
             }
         }
-        if let Some((value, source, slot)) = partial_sum {
+        if let Some((value, (source, slot))) = partial_sum.zip(first) {
             let tensor = &self.program.op(source).output;
             let value = self.moved(value, Placement::Partial, self.wanted(id, slot), tensor)?;
-            sum = Some(plus(sum, value));
+            sum = Some(value.added_to(sum));
         }
         Ok(sum.expect("a sum has inputs"))
     }

@@ -77,10 +77,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("classes belong to a cross-entropy")
         };
         let logits = &self.program.op(self.program.inputs[id.index()][0]).output;
-        let extent = logits.dim(over).map(|dim| dim.extent);
-        let Some(ir::graph::Extent::Fixed(classes)) = extent else {
-            panic!("the number of classes is fixed")
-        };
+        let classes = logits.dim(over).and_then(|dim| dim.extent.fixed());
+        let classes = classes.expect("the number of classes is fixed");
         part(classes as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
     }
 

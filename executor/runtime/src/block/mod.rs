@@ -24,13 +24,10 @@ use executor_communicators::{CommunicationError, Communicator, Group, InFlight};
 use executor_kernels::array::{Array, Element};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::rotary::Rotary;
-use ir::collective::Collective;
 use ir::graph::{ContextParallelKind, OpId, Pass, Placement, Rotation};
 use ir::layout::LayoutSpec;
 use ir::model::Numerics;
 use ir::schedule::Action;
-
-use traces::timeline::Activity;
 
 use crate::gradient::Gradient;
 use crate::mesh::MeshPosition;
@@ -106,11 +103,6 @@ pub(crate) fn segments(
 }
 
 impl<B: Kernels> Env<B> {
-    /// The timeline activity of a collective of replicas.
-    pub(crate) fn of_replicas(&self, collective: Collective) -> Activity {
-        Activity::Collective { collective, action: self.action.get() }
-    }
-
     /// The segments of all context-parallel ranks, rank by rank.
     pub(crate) fn all_segments(&self) -> Vec<Range<usize>> {
         let (length, degree) = (self.sequence_length, self.context.len());

@@ -29,30 +29,17 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
         match (value, from.moved_to(to)) {
             (Value::Tokens, _) => Ok(Value::Tokens),
-            (Value::Array(array), Some(Collective::AllReduce)) => {
-                Ok(Value::Array(env.all_reduce(array)?))
-            }
-            (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, to))?))
-            }
-            (Value::Array(array), Some(Collective::AllGather)) => {
-                Ok(Value::Array(env.all_gather(array, from, tensor)?))
-            }
-            (Value::Array(array), Some(Collective::AllToAll)) => {
-                Ok(Value::Array(env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?))
-            }
-            (Value::Array(array), _) => Ok(Value::Array(env.own_part(&array, dim(tensor, to)))),
-            (Value::Routed(routed), Some(Collective::AllReduce)) => {
-                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
-                Ok(Value::Routed(routed.with_rows(rows)))
-            }
-            (Value::Routed(routed), Some(Collective::AllGather)) => {
-                Ok(Value::Routed(env.gather_routed(routed)?))
-            }
-            (Value::Routed(routed), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Routed(env.reduce_scatter_routed(routed)?))
-            }
-            (Value::Routed(_), other) => panic!("routed rows are not moved by {other:?}"),
+            (Value::Array(array), collective) => Ok(Value::Array(match collective {
+                Some(Collective::AllReduce) => env.all_reduce(array)?,
+                Some(Collective::ReduceScatter) => env.reduce_scatter(array, dim(tensor, to))?,
+                Some(Collective::AllGather) => env.all_gather(array, from, tensor)?,
+                Some(Collective::AllToAll) => {
+                    env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?
+                }
+                _ => env.own_part(&array, dim(tensor, to)),
+            })),
+            (Value::Routed(routed), Some(collective)) => self.routed_moved(routed, collective),
+            (Value::Routed(_), None) => panic!("routed rows are moved by collectives alone"),
         }
     }
 
@@ -73,20 +60,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         env.start_all_gather(array.clone(), from, tensor).map(Some)
     }
 
-    /// Moves a gradient of `tensor` from the placement `to` of its use back to the tensor's placement `from`. If it is
-    /// partial, each rank has a summand.
-    pub(super) fn moved_back(
-        &self,
-        gradient: Value<B>,
-        from: Placement,
-        to: Placement,
-        is_partial: bool,
-        tensor: &Tensor,
-    ) -> Result<Value<B>> {
-        self.start_moving_back(gradient, from, to, is_partial, tensor)?.wait()
-    }
-
-    /// Starts the move of [`Self::moved_back`].
+    /// Starts to move a gradient of `tensor` from the placement `to` of its use back to the tensor's placement `from`.
+    /// If it is partial, each rank has a summand.
     pub(super) fn start_moving_back(
         &self,
         gradient: Value<B>,
@@ -100,43 +75,44 @@ impl<B: Kernels> BlockRun<'_, B> {
             return Ok(InFlight::done(gradient));
         }
         match (gradient, from.gradient_moved_back(to, is_partial)) {
-            (Value::Array(array), Some(Collective::AllReduce)) => {
-                Ok(env.start_all_reduce(array)?.map(Value::Array))
+            (Value::Array(array), collective) => {
+                let moving = match collective {
+                    Some(Collective::AllReduce) => env.start_all_reduce(array)?,
+                    Some(Collective::ReduceScatter) => {
+                        env.start_reduce_scatter(array, dim(tensor, from))?
+                    }
+                    Some(Collective::AllGather) => env.start_all_gather(array, to, tensor)?,
+                    Some(Collective::AllToAll) => InFlight::done(env.all_to_all(
+                        &array,
+                        dim(tensor, to),
+                        dim(tensor, from),
+                    )?),
+                    // Where a shard was gathered for replicated use, each rank takes the gradient of its own part.
+                    _ if matches!(from, Placement::Shard(_)) && from != to => {
+                        InFlight::done(env.own_part(&array, dim(tensor, from)))
+                    }
+                    _ => InFlight::done(array),
+                };
+                Ok(moving.map(Value::Array))
             }
-            (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(env.start_reduce_scatter(array, dim(tensor, from))?.map(Value::Array))
-            }
-            (Value::Array(array), Some(Collective::AllGather)) => {
-                Ok(env.start_all_gather(array, to, tensor)?.map(Value::Array))
-            }
-            (Value::Array(array), Some(Collective::AllToAll)) => {
-                let moved = env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?;
-                Ok(InFlight::done(Value::Array(moved)))
-            }
-            // Where a shard was gathered for replicated use, each rank takes the gradient of its own part.
-            (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
-                let own = env.own_part(&array, dim(tensor, from));
-                Ok(InFlight::done(Value::Array(own)))
-            }
-            (Value::Routed(routed), collective) => {
-                self.routed_back(routed, collective).map(InFlight::done)
+            (Value::Routed(routed), Some(collective)) => {
+                self.routed_moved(routed, collective).map(InFlight::done)
             }
             (value, _) => Ok(InFlight::done(value)),
         }
     }
 
-    /// The gradient of routed rows, moved by a collective.
-    fn routed_back(&self, routed: Routed<B>, collective: Option<Collective>) -> Result<Value<B>> {
+    /// Routed rows, or their gradient, moved by a collective.
+    fn routed_moved(&self, routed: Routed<B>, collective: Collective) -> Result<Value<B>> {
         let env = self.env;
         Ok(Value::Routed(match collective {
-            Some(Collective::AllReduce) => {
+            Collective::AllReduce => {
                 let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
                 routed.with_rows(rows)
             }
-            Some(Collective::ReduceScatter) => env.reduce_scatter_routed(routed)?,
-            Some(Collective::AllGather) => env.gather_routed(routed)?,
-            Some(other) => panic!("routed rows are not moved by {other:?}"),
-            None => routed,
+            Collective::ReduceScatter => env.reduce_scatter_routed(routed)?,
+            Collective::AllGather => env.gather_routed(routed)?,
+            other => panic!("routed rows are not moved by {other:?}"),
         }))
     }
 }
@@ -152,7 +128,7 @@ fn dim(tensor: &Tensor, placement: Placement) -> usize {
 
 impl<B: Kernels> Env<B> {
     /// Records `run` as a collective of the current action.
-    pub(super) fn recorded<T>(
+    pub(crate) fn recorded<T>(
         &self,
         stream: Stream,
         collective: Collective,

@@ -3,7 +3,7 @@
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::norm::{self, Statistics};
-use ir::graph::{DimName, Extent, NormKind, OpId, OpKind};
+use ir::graph::{DimName, NormKind, OpId, OpKind};
 
 use super::parts::{repeated, summed};
 use super::value::Extra;
@@ -49,9 +49,9 @@ impl<B: Kernels> BlockRun<'_, B> {
         let is_shared =
             self.env.tensor.len() > 1 && self.program.placements.sharded_reductions.contains(&id);
         let OpKind::Norm { over, .. } = &self.program.op(id).kind else { return None };
-        let size = |name: &DimName| match self.program.op(id).output.dim(*name)?.extent {
-            Extent::Fixed(size) => Some(size as usize),
-            _ => None,
+        let size = |name: &DimName| {
+            let size = self.program.op(id).output.dim(*name)?.extent.fixed()?;
+            Some(size as usize)
         };
         let width: Option<usize> = over.iter().map(size).product();
         let ranks = self.env.tensor.len();

@@ -52,9 +52,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     pub(super) fn sliced(&self, id: OpId, name: DimName, start: usize) -> (usize, Range<usize>) {
         let output = &self.program.op(id).output;
         let dim = position(output, name);
-        let ir::graph::Extent::Fixed(size) = output.dims[dim].extent else {
-            panic!("a part has a fixed size")
-        };
+        let size = output.dims[dim].extent.fixed().expect("a part has a fixed size");
         (dim, start..start + size as usize)
     }
 
@@ -108,9 +106,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         let mut gradients = Vec::with_capacity(sources.len());
         for source in sources {
             let own = &self.program.op(*source).output;
-            let ir::graph::Extent::Fixed(size) = own.dims[position(own, over)].extent else {
-                panic!("a part has a fixed size")
-            };
+            let extent = own.dims[position(own, over)].extent;
+            let size = extent.fixed().expect("a part has a fixed size");
             let part = gradient.narrow(dim, start..start + size as usize);
             start += size as usize;
             gradients.push(Some(Value::Array(summed(part, &own.dims, &first.dims))));

@@ -95,9 +95,4 @@ impl<B: Kernels> Routed<B> {
     pub(super) fn with_rows(&self, rows: Array<B>) -> Self {
         Self { rows, ..self.clone() }
     }
-
-    /// The sum of two gradients.
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self { rows: self.rows.clone() + other.rows, ..self }
-    }
 }

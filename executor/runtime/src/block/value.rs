@@ -87,13 +87,11 @@ impl<B: Kernels> Value<B> {
         }
     }
 
-    /// The sum of two gradients of one tensor, or of two tensors in the same placement.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Array(a), Self::Array(b)) => Self::Array(a + b),
-            (Self::Routed(a), Self::Routed(b)) => Self::Routed(a.plus(b)),
-            _ => panic!("gradients of one tensor are alike"),
-        }
+    /// The value added to a sum, if there is one, of gradients of the same tensor or of tensors in the same placement.
+    pub(super) fn added_to(self, sum: Option<Self>) -> Self {
+        let Some(sum) = sum else { return self };
+        let [sum] = sum.joined(self, |a, b| [a + b]);
+        sum
     }
 }
 
@@ -174,7 +172,7 @@ pub(crate) struct Further {
 }
 
 /// The data of a micro-batch, or this rank's part of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MicroBatch<B: Kernels> {
     /// Global index of the first sample, counted from the beginning of training.
     pub(crate) first_sample: u64,

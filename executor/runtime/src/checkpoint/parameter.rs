@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use ir::graph::{AdapterPart, Extent, Graph, Learning, Op, OpKind, Parameter};
+use ir::graph::{AdapterPart, Graph, Learning, Op, OpKind, Parameter};
 use serde::{Deserialize, Serialize};
 
 /// Identifier of a parameter of the model. In text `3.attention.query.weight`.
@@ -133,11 +133,7 @@ impl ModelParameter {
         parameter: &Parameter,
     ) -> Self {
         let id = ParameterId { block, op: op.name.clone(), name: parameter.name.clone() };
-        let size = |extent| match extent {
-            Extent::Fixed(size) => size as usize,
-            _ => unreachable!("a parameter depends on neither batch nor sequence"),
-        };
-        let shape = parameter.dims.iter().map(|dim| size(dim.extent)).collect();
+        let shape = parameter.sizes().map(|size| size as usize).collect();
         let is_weight = parameter.name == "weight";
         let form = match &op.kind {
             OpKind::Linear { contracted, .. } if is_weight => {

@@ -1,96 +1,40 @@
-//! Numeric values in memory and in files.
+//! Numeric values in files.
 
 use executor_kernels::array::Element;
+use half::{bf16, f16};
 use safetensors::Dtype;
 
-/// Values of a piece, in their stored precision.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Values {
-    /// Four bytes each.
-    F32(Vec<f32>),
-    /// Eight bytes each.
-    F64(Vec<f64>),
+/// The types that [`decode`] reads.
+pub(super) const READABLE: &str = "F32 or F64";
+
+/// Decodes numbers of a file into `values`, unchanged; `None` if they are of no type of [`READABLE`].
+pub(super) fn decode(bytes: &[u8], dtype: Dtype, values: &mut [f64]) -> Option<()> {
+    match dtype {
+        Dtype::F64 => each(bytes, values, f64::from_le_bytes),
+        Dtype::F32 => each(bytes, values, |bytes| f64::from(f32::from_le_bytes(bytes))),
+        _ => return None,
+    }
+    Some(())
 }
 
-impl From<Vec<f32>> for Values {
-    fn from(values: Vec<f32>) -> Self {
-        Self::F32(values)
-    }
-}
-
-impl From<Vec<f64>> for Values {
-    fn from(values: Vec<f64>) -> Self {
-        Self::F64(values)
-    }
-}
-
-impl Values {
-    /// Number of values.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::F32(values) => values.len(),
-            Self::F64(values) => values.len(),
-        }
-    }
-
-    /// Element type of the values in a file.
-    pub(super) fn dtype(&self) -> Dtype {
-        match self {
-            Self::F32(_) => Dtype::F32,
-            Self::F64(_) => Dtype::F64,
-        }
-    }
-
-    /// The values as bytes of a file.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Self::F32(values) => values.iter().copied().flat_map(f32::to_le_bytes).collect(),
-            Self::F64(values) => values.iter().copied().flat_map(f64::to_le_bytes).collect(),
-        }
-    }
-}
-
-/// `f32` or `f64`: the types as which pieces of a checkpoint are read.
-pub trait Scalar: Copy + Default + private::Sealed {
-    /// Decodes numbers of a file into `values`, unchanged; `None` if this type cannot hold all numbers of the file's
-    /// type.
-    #[doc(hidden)]
-    fn decode(bytes: &[u8], dtype: Dtype, values: &mut [Self]) -> Option<()>;
-    /// The types that can be read as this one.
-    #[doc(hidden)]
-    const READABLE: &'static str;
-}
-
-impl Scalar for f32 {
-    fn decode(bytes: &[u8], dtype: Dtype, values: &mut [Self]) -> Option<()> {
-        match dtype {
-            Dtype::F32 => each(bytes, values, Self::from_le_bytes),
-            _ => return None,
-        }
-        Some(())
-    }
-
-    const READABLE: &'static str = "F32";
-}
-
-impl Scalar for f64 {
-    fn decode(bytes: &[u8], dtype: Dtype, values: &mut [Self]) -> Option<()> {
-        match dtype {
-            Dtype::F64 => each(bytes, values, Self::from_le_bytes),
-            Dtype::F32 => each(bytes, values, |bytes| Self::from(f32::from_le_bytes(bytes))),
-            _ => return None,
-        }
-        Some(())
-    }
-
-    const READABLE: &'static str = "F32 or F64";
-}
-
-fn each<const N: usize, T>(bytes: &[u8], values: &mut [T], decode: impl Fn([u8; N]) -> T) {
+fn each<const N: usize>(bytes: &[u8], values: &mut [f64], decode: impl Fn([u8; N]) -> f64) {
     let (chunks, rest) = bytes.as_chunks();
     assert!(rest.is_empty() && chunks.len() == values.len(), "bytes are those of the values");
     for (value, bytes) in values.iter_mut().zip(chunks) {
         *value = decode(*bytes);
+    }
+}
+
+/// Numbers as bytes of a file's type.
+pub(super) fn encoded(values: &[f64], dtype: Dtype) -> Vec<u8> {
+    match dtype {
+        Dtype::F64 => values.iter().copied().flat_map(f64::to_le_bytes).collect(),
+        Dtype::F32 => values.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
+        Dtype::BF16 => {
+            values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
+        }
+        Dtype::F16 => values.iter().flat_map(|value| f16::from_f64(*value).to_le_bytes()).collect(),
+        other => unreachable!("no element of an array is {other}"),
     }
 }
 
@@ -107,11 +51,4 @@ pub(super) fn dtype(element: Element) -> Dtype {
 /// Bytes of an element of a file, where it has whole bytes.
 pub(super) fn num_bytes(dtype: Dtype) -> usize {
     dtype.bitsize() / 8
-}
-
-mod private {
-    /// Keeps [`super::Scalar`] to the types above.
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
 }

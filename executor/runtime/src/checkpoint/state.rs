@@ -12,7 +12,7 @@ use super::error::CheckpointError;
 use super::identity::ModelIdentity;
 use super::manifest::{Manifest, RankFile, TrainingState};
 use super::parameter::{ModelParameter, ParameterId};
-use super::scalar::{Scalar, num_bytes};
+use super::scalar::{READABLE, decode, num_bytes};
 use super::shard::{PieceKind, Shard};
 use super::tensors::{Tensor, TensorFile, check_size};
 
@@ -97,17 +97,17 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if the checkpoint does not have all of them, or their type cannot be read as `T`.
+    /// [`CheckpointError`] if the checkpoint does not have all of them, or not of a type that can be read.
     ///
     /// # Panics
     ///
     /// If the shard is not within the parameter.
-    pub fn read<T: Scalar>(
+    pub fn read(
         &self,
         parameter: &ParameterId,
         kind: PieceKind,
         shard: &Shard,
-    ) -> Result<Vec<T>, CheckpointError> {
+    ) -> Result<Vec<f64>, CheckpointError> {
         let Some(shape) = self.parameters.get(parameter) else {
             return Err(CheckpointError::unknown(&self.path, parameter));
         };
@@ -119,7 +119,7 @@ impl State {
             let (path, (parameter, kind)) = (self.path.clone(), key);
             return Err(CheckpointError::Gap { path, parameter, kind, range, len: shard.len() });
         }
-        let mut values = vec![T::default(); shard.len()];
+        let mut values = vec![0.0; shard.len()];
         for place in places {
             self.copy(*place, shard, &mut values)?;
         }
@@ -146,11 +146,11 @@ impl State {
     }
 
     /// Copies the overlap of a piece and a shard to its offset in `values`.
-    fn copy<T: Scalar>(
+    fn copy(
         &self,
         place: (usize, usize),
         shard: &Shard,
-        values: &mut [T],
+        values: &mut [f64],
     ) -> Result<(), CheckpointError> {
         let mut runs = Vec::new();
         shard.overlap(self.shard(place), |to, from, len| runs.push((to, from, len)));
@@ -161,8 +161,8 @@ impl State {
         let width = num_bytes(tensor.dtype);
         for (to, from, len) in runs {
             let bytes = &tensor.bytes[from * width..(from + len) * width];
-            T::decode(bytes, tensor.dtype, &mut values[to..to + len]).ok_or_else(|| {
-                CheckpointError::element_type(file.path(), &name, tensor.dtype, T::READABLE)
+            decode(bytes, tensor.dtype, &mut values[to..to + len]).ok_or_else(|| {
+                CheckpointError::element_type(file.path(), &name, tensor.dtype, READABLE)
             })?;
         }
         Ok(())

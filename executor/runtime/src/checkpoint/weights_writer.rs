@@ -6,14 +6,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use executor_kernels::array::Element;
-use half::{bf16, f16};
 use safetensors::Dtype;
 use tempfile::NamedTempFile;
 
 use super::error::CheckpointError;
 use super::names::{Orientation, Stored};
 use super::parameter::{ModelParameter, ParameterId};
-use super::scalar::{dtype, num_bytes};
+use super::scalar::{dtype, encoded, num_bytes};
 use super::shard::Shard;
 use super::tensors::{header, sync_directory};
 use super::weights::Places;
@@ -134,8 +133,9 @@ impl WeightsWriter {
             return Ok(());
         };
         let (first, last) = (rows.0 + columns.0, rows.1 + columns.1);
+        let bytes = encoded(values, self.dtype);
         if stored.orientation == Orientation::InputsFirst && stored.fused.is_none() {
-            return self.write_at(start, first, values);
+            return self.write_at(start, first, &bytes);
         }
         // Elements of other parameters in between stay.
         let mut all = if stored.fused.is_some() {
@@ -144,12 +144,11 @@ impl WeightsWriter {
             vec![0; (last + 1 - first) * num_bytes(self.dtype)]
         };
         let (width, size) = (places.columns.len(), num_bytes(self.dtype));
-        let bytes = self.encoded(values);
         places.for_each(|r, c, place| {
             let (from, to) = ((r * width + c) * size, (place - first) * size);
             all[to..to + size].copy_from_slice(&bytes[from..from + size]);
         });
-        self.write_bytes(start, first, &all)
+        self.write_at(start, first, &all)
     }
 
     /// The bytes of `count` elements from number `first` on; zeros where nothing was written yet.
@@ -163,30 +162,10 @@ impl WeightsWriter {
     }
 
     /// Writes elements from number `first` on, in a tensor that begins at byte `start`.
-    fn write_at(&mut self, start: u64, first: usize, values: &[f64]) -> io::Result<()> {
-        let bytes = self.encoded(values);
-        self.write_bytes(start, first, &bytes)
-    }
-
-    fn write_bytes(&mut self, start: u64, first: usize, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&mut self, start: u64, first: usize, bytes: &[u8]) -> io::Result<()> {
         let offset = start + (first * num_bytes(self.dtype)) as u64;
         self.file.seek(SeekFrom::Start(offset))?;
         self.file.write_all(bytes)
-    }
-
-    /// Elements as bytes of the file's type.
-    fn encoded(&self, values: &[f64]) -> Vec<u8> {
-        match self.dtype {
-            Dtype::F64 => values.iter().copied().flat_map(f64::to_le_bytes).collect(),
-            Dtype::F32 => values.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
-            Dtype::BF16 => {
-                values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
-            }
-            Dtype::F16 => {
-                values.iter().flat_map(|value| f16::from_f64(*value).to_le_bytes()).collect()
-            }
-            other => unreachable!("no element of an array is {other}"),
-        }
     }
 }
 

@@ -13,18 +13,9 @@ use super::error::CheckpointError;
 use super::hash::HashingFile;
 use super::manifest::{MANIFEST, Manifest, RankFile, TrainingState};
 use super::parameter::{ModelParameter, ParameterId};
-use super::scalar::{Values, dtype};
+use super::scalar::{dtype, encoded};
 use super::shard::{Piece, PieceKind, Shard};
 use super::tensors::{check_size, header, sync_directory};
-
-/// Retention of older checkpoints when a new one is committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// All of them.
-    All,
-    /// Number of the newest checkpoints that are kept, the new one included.
-    Newest(NonZeroUsize),
-}
 
 /// A checkpoint that is being written. It counts only once it is committed; on any failure before, earlier checkpoints
 /// stay.
@@ -59,8 +50,8 @@ impl Writer {
         Self { directory: directory.to_owned(), partial, step }
     }
 
-    /// Writes the pieces of `rank` in order, with the values that `values` gives. A replicated piece needs only one
-    /// rank that writes it, but may be written by more.
+    /// Writes the pieces of `rank` in order, with the values that `values` gives, as numbers of type `element`. A
+    /// replicated piece needs only one rank that writes it, but may be written by more.
     ///
     /// # Errors
     ///
@@ -68,13 +59,13 @@ impl Writer {
     ///
     /// # Panics
     ///
-    /// If `values` are not of type `element`, 4 or 8 bytes, or not as many as the piece has.
+    /// If `values` are not as many as the piece has.
     pub fn write_rank(
         &self,
         rank: u32,
         element: Element,
         pieces: &[Piece],
-        values: impl FnMut(&Piece) -> Values,
+        values: impl FnMut(&Piece) -> Vec<f64>,
     ) -> Result<(), CheckpointError> {
         let paths = self.rank_paths(rank);
         let written = write_pieces(&paths, element, pieces, values);
@@ -87,8 +78,8 @@ impl Writer {
         written
     }
 
-    /// Completes the checkpoint, after all `world_size` ranks have written, and removes older ones.
-    /// Returns its directory.
+    /// Completes the checkpoint, after all `world_size` ranks have written, and removes older ones but for the newest
+    /// `num_kept`, this one included. Returns its directory.
     ///
     /// # Errors
     ///
@@ -99,18 +90,13 @@ impl Writer {
         training: TrainingState,
         world_size: u32,
         parameters: &[ModelParameter],
-        keep: Keep,
+        num_kept: NonZeroUsize,
     ) -> Result<PathBuf, CheckpointError> {
-        let committed = self.try_commit(training, world_size, parameters);
-        let Self { directory, step, .. } = &self;
-        match (committed, keep) {
-            (Err(error), _) => {
+        match self.try_commit(training, world_size, parameters) {
+            Ok(path) => directory::prune(&self.directory, self.step, num_kept.get()).map(|()| path),
+            Err(error) => {
                 let _ = self.abort();
                 Err(error)
-            }
-            (Ok(path), Keep::All) => Ok(path),
-            (Ok(path), Keep::Newest(num_kept)) => {
-                directory::prune(directory, *step, num_kept.get()).map(|()| path)
             }
         }
     }
@@ -205,7 +191,7 @@ fn write_pieces(
     [data, listing]: &[PathBuf; 2],
     element: Element,
     pieces: &[Piece],
-    mut values: impl FnMut(&Piece) -> Values,
+    mut values: impl FnMut(&Piece) -> Vec<f64>,
 ) -> Result<(), CheckpointError> {
     let dtype = dtype(element);
     let named = pieces.iter().enumerate();
@@ -219,9 +205,8 @@ fn write_pieces(
     file.write(&header).map_err(write)?;
     for piece in pieces {
         let values = values(piece);
-        assert_eq!(values.dtype(), dtype, "values are of the type that was announced");
         assert_eq!(values.len(), piece.shard.len(), "values of `{}`", piece.parameter);
-        file.write(&values.to_bytes()).map_err(write)?;
+        file.write(&encoded(&values, dtype)).map_err(write)?;
     }
     let (num_bytes, sha256) = file.finish().map_err(write)?;
 

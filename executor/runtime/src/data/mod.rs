@@ -14,5 +14,5 @@ mod tokens;
 
 pub use error::DataError;
 pub use samples::{Samples, Sampling};
-pub use synthetic::{SampleDistribution, SyntheticSamples};
+pub use synthetic::SyntheticSamples;
 pub use tokens::{TokenFormat, Tokens};

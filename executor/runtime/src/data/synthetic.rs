@@ -2,20 +2,10 @@
 
 use executor_kernels::random::{from_0_to_1, hash, standard_normal};
 
-/// Distribution of synthetic values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampleDistribution {
-    /// Uniform from 0 to 1, without 1.
-    Uniform,
-    /// Normal, with mean 0 and variance 1.
-    StandardNormal,
-}
-
-/// Synthetic samples, by global index, without end. The values of a shorter vector are a prefix of a longer one's.
+/// Synthetic samples, by global index, without end. Their values are normal, with mean 0 and variance 1; those of a
+/// shorter vector are a prefix of a longer one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticSamples {
-    /// Distribution of the values.
-    pub distribution: SampleDistribution,
     /// Seed of the random samples.
     pub seed: u64,
 }
@@ -47,14 +37,10 @@ impl SyntheticSamples {
         ((u128::from(number) * u128::from(num_classes)) >> u64::BITS) as u32
     }
 
-    fn values(&self, value_use: ValueUse, index: u64, len: usize) -> Vec<f64> {
+    fn values(self, value_use: ValueUse, index: u64, len: usize) -> Vec<f64> {
         let sample = hash([self.seed, value_use as u64, index]);
         let uniform = |number| from_0_to_1(hash([sample, number]));
-        match self.distribution {
-            SampleDistribution::Uniform => (0..len as u64).map(uniform).collect(),
-            SampleDistribution::StandardNormal => (0..len as u64)
-                .map(|element| standard_normal(uniform(2 * element), uniform(2 * element + 1)))
-                .collect(),
-        }
+        let value = |element| standard_normal(uniform(2 * element), uniform(2 * element + 1));
+        (0..len as u64).map(value).collect()
     }
 }

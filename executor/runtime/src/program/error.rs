@@ -69,3 +69,8 @@ pub enum ProgramError {
 pub(super) fn unsupported(what: impl Into<String>) -> ProgramError {
     ProgramError::Unsupported { what: what.into(), instead: None }
 }
+
+/// The same with a hint: a supported alternative.
+pub(super) fn unsupported_but(what: impl Into<String>, instead: impl Into<String>) -> ProgramError {
+    ProgramError::Unsupported { what: what.into(), instead: Some(instead.into()) }
+}

@@ -24,7 +24,7 @@ use ir::units::Flops;
 use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
 use crate::settings::Settings;
-use error::unsupported;
+use error::{unsupported, unsupported_but};
 use support::{
     check_frequent_updates, check_offload, check_operators, check_optimizer, check_positions,
     check_replication,
@@ -150,10 +150,8 @@ impl Program {
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => {}
         }
         if plan.training.no_master_weights {
-            return Err(ProgramError::Unsupported {
-                what: "an update of 16-bit weights without master weights in fp32".to_owned(),
-                instead: Some("a plan without `--no-master-weights`".to_owned()),
-            });
+            let what = "an update of 16-bit weights without master weights in fp32";
+            return Err(unsupported_but(what, "a plan without `--no-master-weights`"));
         }
         let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
         let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
@@ -349,10 +347,7 @@ impl Program {
         let nodes = self.block(0).block.nodes();
         nodes.into_iter().find_map(|node| match (&node.op.kind, node.op.parameters.first()) {
             (OpKind::Embedding { rows: EmbeddedRows::Tokens { .. }, .. }, Some(table)) => {
-                match table.dims[0].extent {
-                    ir::graph::Extent::Fixed(rows) => Some(rows),
-                    _ => None,
-                }
+                table.dims[0].extent.fixed()
             }
             _ => None,
         })
@@ -488,13 +483,11 @@ fn with_groups(
         )));
     }
     if !by_group.are_equal() && spec.zero_stage >= ZeroStage::Gradients {
-        return Err(ProgramError::Unsupported {
-            what: format!(
-                "ZeRO-{} of replicas with {by_group} micro-batches by their group, which exchange data with each",
-                spec.zero_stage.number()
-            ),
-            instead: Some("`--zero 1`".to_owned()),
-        });
+        let what = format!(
+            "ZeRO-{} of replicas with {by_group} micro-batches by their group, which exchange data with each",
+            spec.zero_stage.number()
+        );
+        return Err(unsupported_but(what, "`--zero 1`"));
     }
     let gpus_by_group = replicas.iter().map(|number| number * spec.gpus_per_replica()).collect();
     Ok(Limits { gpus_by_group, ..limits })

@@ -8,7 +8,7 @@ use ir::layout::{LayoutSpec, OffloadedActivations};
 use ir::plan::Optimizer;
 use ir::replication::Replication;
 
-use super::error::{ProgramError, unsupported};
+use super::error::{ProgramError, unsupported, unsupported_but};
 use crate::block::BlockProgram;
 use crate::optimizer;
 use crate::settings::Settings;
@@ -57,6 +57,9 @@ pub(super) fn check_operators(
                 | OpKind::Parameter { .. }
                 | OpKind::ConvTranspose2d { .. }
                 | OpKind::Upsample2d { .. }
+                | OpKind::AttentionScores
+                | OpKind::AttentionValues
+                | OpKind::Softmax { .. }
                 | OpKind::Norm { kind: NormKind::GroupNorm { .. }, .. }
                 | OpKind::Embedding { rows: EmbeddedRows::Bag, .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
@@ -68,9 +71,6 @@ pub(super) fn check_operators(
                 {
                     let what = format!("a dilation or `ceil_mode` (`{name}`)");
                     return Err(unsupported(what));
-                }
-                OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
-                    return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
                 }
                 kind if node.op.output.is_routed() && !accepts_routed(kind) => {
                     let what = format!("operator `{name}` between experts' matrices");
@@ -89,12 +89,10 @@ pub(super) fn check_operators(
                 let Extent::Fixed(size) = dim.extent else { continue };
                 if size < tensor_parallel.into() && !u64::from(tensor_parallel).is_multiple_of(size)
                 {
-                    return Err(ProgramError::Unsupported {
-                        what: format!(
-                            "`tensor_parallel` {tensor_parallel} over {size} key-value heads"
-                        ),
-                        instead: Some(format!("a multiple of {size}, or a degree that divides it")),
-                    });
+                    return Err(unsupported_but(
+                        format!("`tensor_parallel` {tensor_parallel} over {size} key-value heads"),
+                        format!("a multiple of {size}, or a degree that divides it"),
+                    ));
                 }
             }
         }
@@ -113,25 +111,21 @@ fn check_exchange(
     let is_recurrence = |id: OpId| matches!(block.op(id).kind, OpKind::Recurrence { .. });
     let takers = block.nodes().filter(|node| program.inputs[node.id.index()].contains(&id));
     if context > 1 && !is_recurrence(id) && !takers.into_iter().all(|it| is_recurrence(it.id)) {
-        return Err(ProgramError::Unsupported {
-            what: format!(
-                "`context_parallel` {context} of a convolution that no recurrence follows (`{}`)",
-                op.name
-            ),
-            instead: Some("`--without cp`".to_owned()),
-        });
+        let what = format!(
+            "`context_parallel` {context} of a convolution that no recurrence follows (`{}`)",
+            op.name
+        );
+        return Err(unsupported_but(what, "`--without cp`"));
     }
     let tensor = u64::from(layout.tensor_parallel);
     for source in &program.inputs[id.index()] {
         let Extent::Fixed(heads) = block.op(*source).output.dims[2].extent else { continue };
         if !(heads / tensor).max(1).is_multiple_of(context) {
-            return Err(ProgramError::Unsupported {
-                what: format!(
-                    "`context_parallel` {context} over {heads} heads or groups of `{}` with `tensor_parallel` {tensor}",
-                    op.name
-                ),
-                instead: Some("degrees whose product divides them".to_owned()),
-            });
+            let what = format!(
+                "`context_parallel` {context} over {heads} heads or groups of `{}` with `tensor_parallel` {tensor}",
+                op.name
+            );
+            return Err(unsupported_but(what, "degrees whose product divides them"));
         }
     }
     Ok(())
@@ -194,13 +188,13 @@ pub(super) fn check_positions(classes: &[BlockProgram], length: u64) -> Result<(
         };
         let positions = entries.saturating_sub(first);
         if length > positions {
-            return Err(ProgramError::Unsupported {
-                what: format!(
+            return Err(unsupported_but(
+                format!(
                     "a sequence of {length}, where `{}` has {positions} positions,",
                     node.op.name
                 ),
-                instead: Some(format!("a plan with `--seq-len` of at most {positions}")),
-            });
+                format!("a plan with `--seq-len` of at most {positions}"),
+            ));
         }
     }
     Ok(())
@@ -209,10 +203,7 @@ pub(super) fn check_positions(classes: &[BlockProgram], length: u64) -> Result<(
 /// Refuses settings that need gradients of the whole step, where each micro-batch updates by itself.
 pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramError> {
     let refused = |what: &str, instead: &str| {
-        Err(ProgramError::Unsupported {
-            what: format!("{what} with updates after each micro-batch"),
-            instead: Some(instead.to_owned()),
-        })
+        Err(unsupported_but(format!("{what} with updates after each micro-batch"), instead))
     };
     if settings.max_gradient_norm.is_some() {
         return refused(
@@ -229,20 +220,16 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
 /// Refuses offloads that are not supported.
 pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(), ProgramError> {
     if layout.offload.parameters && has_adapters {
-        return Err(ProgramError::Unsupported {
-            what: "frozen weights beside adapters in the host's memory".to_owned(),
-            instead: Some("`--offload optimizer`".to_owned()),
-        });
+        let what = "frozen weights beside adapters in the host's memory";
+        return Err(unsupported_but(what, "`--offload optimizer`"));
     }
     let is_of_some = layout.offload.activations != OffloadedActivations::AllBlocks;
     if layout.offload.activations.is_some() && (is_of_some || layout.recompute != Recompute::Full) {
-        return Err(ProgramError::Unsupported {
-            what: format!(
-                "`offload` {} with `recompute` {}: of activations, the inputs of all blocks alone are put on the host",
-                layout.offload, layout.recompute
-            ),
-            instead: Some("`--offload activations --recompute full`".to_owned()),
-        });
+        let what = format!(
+            "`offload` {} with `recompute` {}: of activations, the inputs of all blocks alone are put on the host",
+            layout.offload, layout.recompute
+        );
+        return Err(unsupported_but(what, "`--offload activations --recompute full`"));
     }
     Ok(())
 }
@@ -252,13 +239,8 @@ pub(super) fn check_optimizer(kind: Optimizer) -> Result<(), ProgramError> {
     if optimizer::RUN.contains(&kind) {
         return Ok(());
     }
-    Err(ProgramError::Unsupported {
-        what: format!("the optimizer {kind}"),
-        instead: Some(format!(
-            "`--optimizer {}`",
-            optimizer::RUN.map(Optimizer::name).join("`, `--optimizer ")
-        )),
-    })
+    let known = optimizer::RUN.map(Optimizer::name).join("`, `--optimizer ");
+    Err(unsupported_but(format!("the optimizer {kind}"), format!("`--optimizer {known}`")))
 }
 
 /// Refuses loss scaling with gradient compression, or where replicas are not synchronous.
@@ -272,10 +254,8 @@ pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError>
         None => return Ok(()),
     };
     if settings.loss_scaling.is_some() {
-        return Err(ProgramError::Unsupported {
-            what: format!("scaling of the loss with {by}"),
-            instead: Some("bf16, which needs none".to_owned()),
-        });
+        let what = format!("scaling of the loss with {by}");
+        return Err(unsupported_but(what, "bf16, which needs none"));
     }
     Ok(())
 }

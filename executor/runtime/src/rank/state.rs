@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use executor_kernels::array::{Array, Element};
+use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
 use ir::graph::Learning;
 use ir::plan::Optimizer;
@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::{Rank, RunError};
 use crate::checkpoint::{
-    CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
-    PieceKind, Shard, State, TrainingState, Values, Writer,
+    CheckpointError, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
+    PieceKind, Shard, State, TrainingState, Writer,
 };
 use crate::flat_parameter::{FlatParameter, Renewal, Role};
 use crate::parameters::{LocalParameter, Sharing};
@@ -89,7 +89,7 @@ impl Program {
 
 impl<B: Kernels> Rank<B> {
     /// All pieces that the rank holds, with their values.
-    pub fn pieces(&self) -> Vec<(Piece, Values)> {
+    pub fn pieces(&self) -> Vec<(Piece, Vec<f64>)> {
         let pieces = self.pieces_at(|unit, _| unit.role != Role::Served);
         pieces.into_iter().map(|(piece, at)| (piece, self.values(&at))).collect()
     }
@@ -122,12 +122,8 @@ impl<B: Kernels> Rank<B> {
         pieces
     }
 
-    fn values(&self, at: &PieceAt) -> Values {
-        let values = self.units[at.unit].states.values(at.state, at.range.clone());
-        match self.program.settings.master {
-            Element::F64 => Values::F64(values),
-            _ => Values::F32(values.into_iter().map(|value| value as f32).collect()),
-        }
+    fn values(&self, at: &PieceAt) -> Vec<f64> {
+        self.units[at.unit].states.values(at.state, at.range.clone())
     }
 
     /// Writes a checkpoint of this step into `directory`, together with all other ranks, and deletes all but the newest
@@ -160,8 +156,7 @@ impl<B: Kernels> Rank<B> {
         let written = if is_leader {
             let parameters = self.program.trained_parameters();
             let num_ranks = self.program.num_ranks();
-            let keep = Keep::Newest(num_kept);
-            Some(writer.commit(self.training_state(), num_ranks, &parameters, keep)?)
+            Some(writer.commit(self.training_state(), num_ranks, &parameters, num_kept)?)
         } else {
             None
         };
@@ -207,7 +202,7 @@ impl<B: Kernels> Rank<B> {
                     if start < end {
                         let flat = start - offset..end - offset;
                         let shard = Shard { part: parameter.part.clone(), flat };
-                        values.extend(state.read::<f64>(&parameter.id, kind, &shard)?);
+                        values.extend(state.read(&parameter.id, kind, &shard)?);
                     }
                 }
                 values.resize(wanted.len(), 0.0);

@@ -7,7 +7,7 @@ use executor_communicators::Communicator;
 use executor_kernels::array::Element;
 use executor_kernels::ops::Kernels;
 use executor_runtime::case;
-use executor_runtime::checkpoint::{Piece, PieceKind, Values};
+use executor_runtime::checkpoint::{Piece, PieceKind};
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Parts, Program};
 use executor_runtime::rank::{Rank, RunError, StepResult};
@@ -23,7 +23,7 @@ pub(crate) fn parts(model: &str, case: LayoutCase, compute: Element) -> Parts {
 }
 
 /// The steps of a rank, and its pieces of the weights with their values.
-pub(crate) type Outcome = (Vec<StepResult>, Vec<(Piece, Values)>);
+pub(crate) type Outcome = (Vec<StepResult>, Vec<(Piece, Vec<f64>)>);
 
 /// The steps of a rank on the CPU, and what it holds of the weights afterwards.
 pub(crate) fn steps(

@@ -9,8 +9,8 @@ use burn_flex::{Flex, FlexDevice};
 use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
 use executor_runtime::batches::Source;
-use executor_runtime::checkpoint::{PieceKind, Values};
-use executor_runtime::data::{SampleDistribution, SyntheticSamples};
+use executor_runtime::checkpoint::PieceKind;
+use executor_runtime::data::SyntheticSamples;
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Parts, Program};
 use executor_runtime::rank::{Rank, RunError};
@@ -25,8 +25,7 @@ const WIDTHS: [usize; 5] = [6, 5, 4, 5, 3];
 const NUM_LAYERS: usize = WIDTHS.len() - 1;
 const RATE: f64 = 0.05;
 const NUM_STEPS: u64 = 3;
-const SAMPLES: SyntheticSamples =
-    SyntheticSamples { distribution: SampleDistribution::StandardNormal, seed: 11 };
+const SAMPLES: SyntheticSamples = SyntheticSamples { seed: 11 };
 
 /// Linear layers without biases, a rectifier between each two.
 fn model() -> String {
@@ -161,7 +160,6 @@ fn executed(case: &Case) -> (Outcome, Stages) {
     let mut places = [0; NUM_LAYERS];
     for (stage, (_, pieces)) in (0..).zip(&outcomes) {
         for (piece, values) in pieces.iter().filter(|(piece, _)| piece.kind == PieceKind::Weight) {
-            let Values::F64(values) = values else { panic!("weights are of 64 bits") };
             let layer = layer(&piece.parameter.to_string());
             (weights[layer], places[layer]) = (values.clone(), stage);
         }

@@ -5,9 +5,7 @@ use std::error::Error as _;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use executor_runtime::data::{
-    DataError, SampleDistribution, Samples, Sampling, SyntheticSamples, TokenFormat, Tokens,
-};
+use executor_runtime::data::{DataError, Samples, Sampling, SyntheticSamples, TokenFormat, Tokens};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -87,16 +85,14 @@ proptest! {
 
     #[test]
     fn made_up_vectors_depend_on_seed_and_sample_alone(
-        seed: u64, index: u64, len in 1usize..100, is_normal: bool,
+        seed: u64, index: u64, len in 1usize..100,
     ) {
-        let distribution =
-            if is_normal { SampleDistribution::StandardNormal } else { SampleDistribution::Uniform };
-        let samples = SyntheticSamples { distribution, seed };
+        let samples = SyntheticSamples { seed };
         let input = samples.input(index, len);
         prop_assert_eq!(&samples.input(index, len + 7)[..len], &input);
         prop_assert_ne!(&samples.input(index.wrapping_add(1), len), &input);
         prop_assert_ne!(&samples.target(index, len), &input);
-        let other = SyntheticSamples { seed: seed.wrapping_add(1), ..samples };
+        let other = SyntheticSamples { seed: seed.wrapping_add(1) };
         prop_assert_ne!(&other.input(index, len), &input);
     }
 }
@@ -233,27 +229,19 @@ fn what_is_not_there_is_named() {
 
 /// The mean and variance of 100,000 values; bounds are five standard deviations of these.
 #[test]
-fn made_up_values_are_distributed_as_asked() {
-    for (distribution, mean, variance, mean_error, variance_error) in [
-        (SampleDistribution::Uniform, 0.5, 1.0 / 12.0, 0.0046, 0.0012),
-        (SampleDistribution::StandardNormal, 0.0, 1.0, 0.016, 0.023),
-    ] {
-        let samples = SyntheticSamples { distribution, seed: 3 };
-        let values: Vec<f64> = (0..1000).flat_map(|index| samples.input(index, 100)).collect();
-        let average = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let squares: Vec<f64> = values.iter().map(|value| (value - mean).powi(2)).collect();
-        assert!((average(&values) - mean).abs() < mean_error);
-        assert!((average(&squares) - variance).abs() < variance_error);
-        if distribution == SampleDistribution::Uniform {
-            assert!(values.iter().all(|value| (0.0..1.0).contains(value)));
-        }
-    }
+fn made_up_values_are_normal() {
+    let samples = SyntheticSamples { seed: 3 };
+    let values: Vec<f64> = (0..1000).flat_map(|index| samples.input(index, 100)).collect();
+    let average = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let squares: Vec<f64> = values.iter().map(|value| value.powi(2)).collect();
+    assert!(average(&values).abs() < 0.016);
+    assert!((average(&squares) - 1.0).abs() < 0.023);
 }
 
 /// Of 10,000 samples, each class has a tenth; 180 are six standard deviations.
 #[test]
 fn classes_are_equally_likely() {
-    let samples = SyntheticSamples { distribution: SampleDistribution::Uniform, seed: 0 };
+    let samples = SyntheticSamples { seed: 0 };
     let mut counts = [0u32; 10];
     for index in 0..10_000 {
         counts[samples.class(index, 10) as usize] += 1;

@@ -9,7 +9,7 @@ use burn_flex::{Flex, FlexDevice};
 use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
 use executor_runtime::batches::Source;
-use executor_runtime::checkpoint::{Naming, PieceKind, Shard, Values, Weights, WeightsWriter};
+use executor_runtime::checkpoint::{Naming, PieceKind, Shard, Weights, WeightsWriter};
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::Program;
 use executor_runtime::rank::{Rank, RunError};
@@ -175,14 +175,7 @@ impl Family {
             WeightsWriter::create(&path, |it| naming.stored(it), &parameters, Element::F64)
                 .unwrap();
         let mut written = BTreeSet::new();
-        for (piece, values) in pieces {
-            let values = match (piece.kind, values) {
-                (PieceKind::Weight, Values::F64(values)) => values,
-                (PieceKind::Weight, Values::F32(values)) => {
-                    values.into_iter().map(f64::from).collect()
-                }
-                _ => continue,
-            };
+        for (piece, values) in pieces.into_iter().filter(|(it, _)| it.kind == PieceKind::Weight) {
             writer.write(&piece.parameter, &values).unwrap();
             written.insert(piece.parameter);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn_flex::{Flex, FlexDevice};
 use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
-use executor_runtime::checkpoint::{ParameterId, Piece, Shard, Values};
+use executor_runtime::checkpoint::{ParameterId, Piece, Shard};
 use executor_runtime::program::Program;
 use executor_runtime::rank::{RunError, StepResult};
 use executor_runtime::settings::LearningRate;
@@ -31,7 +31,7 @@ pub(super) struct Outcome {
 /// A rank's program, with what it leaves: results of steps, and its pieces of weights.
 type RankProgram<'a> =
     &'a (dyn Fn(Arc<dyn Communicator<Flex>>) -> Result<RankOutcome, RunError> + Sync);
-pub(super) type RankOutcome = (Vec<StepResult>, Vec<(Piece, Values)>);
+pub(super) type RankOutcome = (Vec<StepResult>, Vec<(Piece, Vec<f64>)>);
 
 pub(super) fn train(program: Program) -> Outcome {
     train_by(program, |num_ranks, run| {
@@ -61,15 +61,11 @@ pub(super) fn gathered(program: &Program, outcomes: &[RankOutcome]) -> Outcome {
     for (results, pieces) in outcomes {
         assert_eq!(results, &outcomes[0].0, "all ranks report the same");
         for (piece, values) in pieces {
-            let values: Vec<f64> = match values {
-                Values::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-                Values::F64(values) => values.clone(),
-            };
             let shape = &shapes[&piece.parameter];
             let whole = weights
                 .entry(piece.parameter.clone())
                 .or_insert_with(|| vec![f64::NAN; shape.iter().product()]);
-            for (place, value) in elements(&piece.shard, shape).into_iter().zip(values) {
+            for (place, value) in elements(&piece.shard, shape).into_iter().zip(values.clone()) {
                 let known = whole[place];
                 assert!(
                     known.is_nan() || (known - value).abs() < 1e-9,

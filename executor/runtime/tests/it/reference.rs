@@ -8,7 +8,7 @@ use burn_flex::{Flex, FlexDevice};
 use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
 use executor_runtime::batches::Source;
-use executor_runtime::checkpoint::{Naming, PieceKind, Values, Weights};
+use executor_runtime::checkpoint::{Naming, PieceKind, Weights};
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Parts, Program};
 use executor_runtime::rank::{Rank, RunError, StepResult};
@@ -126,12 +126,7 @@ fn train(program: Program, folder: &str, steps: usize) -> (Vec<StepResult>, Vec<
         let norms = pieces.map(|(piece, values)| {
             let parameter = parameters.iter().find(|p| p.id == piece.parameter).unwrap();
             let name = naming.stored(parameter).unwrap().tensors.join(", ");
-            let square = |values: Vec<f64>| values.iter().map(|v| v * v).sum::<f64>();
-            let squares = match values {
-                Values::F64(values) => square(values),
-                Values::F32(values) => square(values.into_iter().map(f64::from).collect()),
-            };
-            (name, squares.sqrt())
+            (name, values.iter().map(|v| v * v).sum::<f64>().sqrt())
         });
         Ok((results, norms.collect()))
     };

@@ -23,6 +23,7 @@ use command_line::terminal::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
 use executor::check::{CheckFinding, MODELS, first_line, recognised};
 use executor_communicators::{Communicator, local};
+use executor_kernels::clock::now;
 use ir::cluster::{Cluster, KernelTimes, Precision};
 use ir::units::{Bytes, Seconds};
 
@@ -68,11 +69,6 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         check.part(*part)?;
     }
     check.finish()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a check has some minutes")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 struct Check<'a> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use command_line::terminal::print_bytes;
 use executor::calibration;
-use executor::check::{self, CheckFinding, Deadline};
+use executor::check::{self, CheckFinding};
 use executor_communicators::Communicator;
+use executor_kernels::clock::Deadline;
 use executor_kernels::ops::Kernels;
 use ir::cluster::{Cluster, Precision};
 use ir::units::Bytes;

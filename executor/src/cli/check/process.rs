@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use executor::check::Deadline;
+use executor_kernels::clock::Deadline;
 
 /// Exit of the processes of one job.
 #[derive(Debug, Default)]

@@ -39,14 +39,14 @@ pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
         any,
         mean,
         |ends| slowest_rank(prefix, ends),
-        |rank| within(prefix, num_stages, Limits { rank, stage: rank }),
+        |rank| within(prefix, num_stages, [rank, rank]),
     );
     let rank = slowest_rank(prefix, &ends) * (1.0 + ROUNDING);
     let ends = least(
         ends,
         mean / 2.0,
         |ends| slowest_stage(prefix, ends),
-        |stage| within(prefix, num_stages, Limits { rank, stage }),
+        |stage| within(prefix, num_stages, [rank, stage]),
     );
     Some(evened(prefix, ends))
 }
@@ -142,15 +142,7 @@ fn time(prefix: &[f64], blocks: Range<usize>) -> f64 {
     prefix[blocks.end] - prefix[blocks.start]
 }
 
-/// Limits on the time of a rank and of a stage.
-#[derive(Clone, Copy)]
-struct Limits {
-    rank: f64,
-    stage: f64,
-}
-
 /// Blocks left to the ranks further in, once those so far have taken the first `i` blocks.
-#[derive(Clone)]
 struct Left {
     /// End of the blocks that are left, by `i`; `NOWHERE` where no partition within the limits takes `i`.
     ends: Vec<usize>,
@@ -160,8 +152,9 @@ struct Left {
 
 const NOWHERE: usize = usize::MAX;
 
-/// A partition within the limits, if there is one.
-fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize>> {
+/// A partition within limits on the time of a rank and of a stage, if there is one.
+fn within(prefix: &[f64], num_stages: usize, limits: [f64; 2]) -> Option<Vec<usize>> {
+    let [of_rank, of_stage] = limits;
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
     left.ends[0] = num_blocks;
@@ -172,9 +165,9 @@ fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize
     }
     let innermost = &ranks[ranks.len() - 1];
     let halves = innermost.ends.iter().enumerate().filter_map(|(start, end)| {
-        let is_left = *end != NOWHERE && time(prefix, start..*end) <= limits.rank;
+        let is_left = *end != NOWHERE && time(prefix, start..*end) <= of_rank;
         let (middle, slower) = halved(prefix, start..*end).filter(|_| is_left)?;
-        (slower <= limits.stage).then_some((start, middle, slower))
+        (slower <= of_stage).then_some((start, middle, slower))
     });
     let (start, middle, _) = halves.min_by(|a, b| a.2.total_cmp(&b.2))?;
     let (mut fronts, mut backs) = (vec![middle], Vec::new());
@@ -191,7 +184,7 @@ fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize
 }
 
 /// Blocks left after the next rank has taken its two stages, with at least `needed` left for the ranks further in.
-fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
+fn take(prefix: &[f64], before: &Left, needed: usize, [rank, stage]: [f64; 2]) -> Left {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
     for (start, end) in before.ends.iter().copied().enumerate() {
@@ -199,11 +192,11 @@ fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
             continue;
         }
         // The longer the rank's first stage, the shorter its last.
-        let most = limits.rank.min(limits.stage);
+        let most = rank.min(stage);
         let mut back = prefix.partition_point(|sum| *sum < prefix[end] - most);
         for front in start + 1..end {
             let taken = time(prefix, start..front);
-            let rest = limits.stage.min(limits.rank - taken);
+            let rest = stage.min(rank - taken);
             while back < end && (back < front + needed || time(prefix, back..end) > rest) {
                 back += 1;
             }

@@ -5,6 +5,8 @@ mod filled;
 mod mirrored;
 mod unlike;
 
+use std::ops::AddAssign;
+
 use ir::units::Nanos;
 
 pub use even::evened;
@@ -64,30 +66,48 @@ fn fastest(
     }
     let largest = prefix.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
     let share = Nanos::new(prefix[num_blocks].get().div_ceil(num_stages as u64));
-    // Lower bound of the limit, and a limit that is enough.
-    let mut least = share.max(largest);
-    let mut best = match within(prefix, num_stages, share + largest, &fits) {
+    let any = match within(prefix, num_stages, share + largest, &fits) {
         Ok(ends) => ends,
         Err(_) => within(prefix, num_stages, Nanos::new(u64::MAX), &fits).ok()?,
     };
-    let mut enough = slowest(prefix, &best);
+    // A limit below the time of some stage with one more block gives the same partition, which is not enough.
+    let find = |limit| within(prefix, num_stages, limit, &fits);
+    Some(bisected(any, share.max(largest), |ends| slowest(prefix, ends), find))
+}
+
+/// The best choice by bisection on a limit, above the lower bound `least` of it: `find` makes a choice whose slowest
+/// part is within a limit, or where there is none says the least limit that may be enough.
+pub(crate) fn bisected<T>(
+    mut best: T,
+    mut least: Nanos,
+    slowest: impl Fn(&T) -> Nanos,
+    find: impl Fn(Nanos) -> Result<T, Nanos>,
+) -> T {
+    let mut enough = slowest(&best);
     while least < enough {
-        let limit = Nanos::new(least.get().midpoint(enough.get()));
-        match within(prefix, num_stages, limit, &fits) {
-            Ok(ends) => {
-                enough = slowest(prefix, &ends);
-                best = ends;
-            }
-            // A limit below the time of some stage with one more block gives the same partition, which is not enough.
+        match find(Nanos::new(least.get().midpoint(enough.get()))) {
+            Ok(better) => (enough, best) = (slowest(&better), better),
             Err(next) => least = next,
         }
     }
-    Some(best)
+    best
 }
 
 /// [`partition`] where every stage can hold all blocks.
 pub fn balanced(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     partition(prefix, num_stages, |_, _, _| true)
+}
+
+/// Sums of the first none, one, two and so on of these numbers.
+pub(crate) fn prefix_sums<T: AddAssign + Copy + Default>(
+    numbers: impl Iterator<Item = T>,
+) -> Vec<T> {
+    let mut sum = T::default();
+    let sums = numbers.map(|number| {
+        sum += number;
+        sum
+    });
+    std::iter::once(T::default()).chain(sums).collect()
 }
 
 /// Time of the slowest stage.

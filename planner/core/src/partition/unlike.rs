@@ -6,7 +6,7 @@ use std::ops::Range;
 use ir::units::Nanos;
 
 use super::even::evened_by;
-use super::last;
+use super::{bisected, last};
 
 /// Ends of `num_stages` stages, which go round `num_ranks` ranks, that minimise the time of the slowest, where blocks
 /// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them;
@@ -45,34 +45,24 @@ pub fn partition_of(
         furthest.borrow_mut()[index] = Some(reaches);
         end <= reaches
     };
-    let slowest = |ends: &[usize]| {
+    let slowest = |ends: &Vec<usize>| {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
         times.max().unwrap_or_default()
-    };
-    let fastest = |mut best: Vec<usize>, find: &dyn Fn(Nanos) -> Option<Vec<usize>>| {
-        let (mut least, mut enough) = (Nanos::ZERO, slowest(&best));
-        while least < enough {
-            let limit = Nanos::new(least.get().midpoint(enough.get()));
-            match find(limit) {
-                Some(ends) => {
-                    enough = slowest(&ends);
-                    best = ends;
-                }
-                None => least = Nanos::new(limit.get() + 1),
-            }
-        }
-        best
     };
     let within = |limit: Nanos| {
         let (time, fits) = (&time, &fits);
         move |stage, start, end| time(stage, start, end) <= limit && fits(stage, start, end)
     };
-    let filled = |limit| filled(num_blocks, num_stages, within(limit));
-    let covered = |limit| covered(num_blocks, num_stages, within(limit));
-    let best = fastest(filled(Nanos::new(u64::MAX))?, &filled);
+    let next = |limit: Nanos| limit + Nanos::new(1);
+    let filled = |limit| filled(num_blocks, num_stages, within(limit)).ok_or(next(limit));
+    let covered = |limit| covered(num_blocks, num_stages, within(limit)).ok_or(next(limit));
+    let best = bisected(filled(Nanos::new(u64::MAX)).ok()?, Nanos::ZERO, slowest, filled);
     let shorter = Nanos::new(slowest(&best).get().saturating_sub(1));
-    let best = covered(shorter).map_or(best, |better| fastest(better, &covered));
+    let best = match covered(shorter) {
+        Ok(better) => bisected(better, Nanos::ZERO, slowest, covered),
+        Err(_) => best,
+    };
     let enough = slowest(&best);
     Some(evened_by(best, num_ranks, enough, time, fits))
 }

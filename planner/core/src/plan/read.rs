@@ -10,6 +10,7 @@ use ir::units::Seconds;
 use traces::timeline::training_step;
 
 use super::make::{planned_ranks, sha256_of};
+use crate::partition::prefix_sums;
 use crate::problem::{Problem, ProblemError, attention_kernel};
 use crate::search::{EvaluatedPlan, model_flops_utilization, simulated, tokens_per_second_per_gpu};
 use crate::step::{PipelineRanks, Simulated};
@@ -223,12 +224,8 @@ fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, Plan
     let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
         let layout = Layout::new(runner_up.layout, &problem.limits)?;
-        let mut end = 0_usize;
-        let ends = runner_up.stage_blocks.iter().map(|count| {
-            end = end.saturating_add(*count as usize);
-            end
-        });
-        let ends: Vec<usize> = ends.collect();
+        let sums = prefix_sums(runner_up.stage_blocks.iter().map(|count| *count as usize));
+        let (ends, end) = (&sums[1..], sums[sums.len() - 1]);
         let covers = end == problem.graph.num_blocks() && !runner_up.stage_blocks.contains(&0);
         if !covers || ends.len() != layout.num_stages() as usize {
             return Err(PlanError::Contradiction(format!(
@@ -246,7 +243,7 @@ fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, Plan
                 "`runners_up[{index}]` has `step_time_seconds` {time}, but its breakdown adds up to {sum}"
             )));
         }
-        all.push(simulated(problem, layout, &ends).0);
+        all.push(simulated(problem, layout, ends).0);
     }
     Ok(all)
 }

@@ -376,20 +376,13 @@ impl Problem {
     }
 
     fn posed(&self, training: Training, num_gpus: u32) -> Result<Self, ProblemError> {
-        let Self {
-            graph,
-            hardware,
-            groups,
-            vocabulary_parallel,
-            stages,
-            memory_budget,
-            expert_load,
-            sequences,
-            ..
-        } = self.clone();
-        let problem = Self::on(graph, training, hardware, num_gpus)?.with_groups(groups)?;
-        let problem = problem.with_documents(sequences.map(|it| it.documents))?;
-        Ok(Self { vocabulary_parallel, stages, memory_budget, expert_load, ..problem })
+        let problem = Self::on(self.graph.clone(), training, self.hardware.clone(), num_gpus)?;
+        let problem = problem.with_groups(self.groups.clone())?.with_stages(self.stages.clone());
+        let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
+        let documents = self.sequences.as_ref().map(|it| it.documents.clone());
+        let problem = problem.with_documents(documents)?;
+        let (memory_budget, expert_load) = (self.memory_budget, self.expert_load.clone());
+        Ok(Self { memory_budget, expert_load, ..problem })
     }
 
     /// The problem with sequences made of documents, if there are any.

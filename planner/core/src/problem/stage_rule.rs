@@ -7,7 +7,7 @@ use ir::graph::{Block, DimName, Extent, Graph, OpKind};
 use ir::layout::PartialLayout;
 
 use super::{GivenStages, Problem};
-use crate::partition::filled;
+use crate::partition::{filled, prefix_sums};
 
 /// The rule that partitions the chain of blocks into stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,18 +37,12 @@ impl Problem {
         let (num_blocks, num_stages) = (self.graph.num_blocks() as u32, ranks * virtual_stages);
         let blocks = match self.hardware.framework.abilities.stage_layers {
             StageLayers::Any => return StageRule::Free,
-            StageLayers::Even => even(num_blocks, ranks, virtual_stages, Remainder::Refused),
-            StageLayers::MoreOnFirst => even(num_blocks, ranks, virtual_stages, Remainder::First),
-            StageLayers::MoreOnLast => even(num_blocks, ranks, virtual_stages, Remainder::Last),
             StageLayers::Filled => filled(&costs(&self.graph), num_stages),
+            layers => even(num_blocks, ranks, virtual_stages, layers),
         };
         let Some(blocks) = blocks else { return StageRule::Impossible };
-        let mut end = 0;
-        let ends = blocks.into_iter().map(|count| {
-            end += count as usize;
-            end
-        });
-        StageRule::Fixed(ends.collect())
+        let ends = prefix_sums(blocks.into_iter().map(|count| count as usize));
+        StageRule::Fixed(ends[1..].into())
     }
 }
 
@@ -84,31 +78,23 @@ impl Problem {
     }
 }
 
-/// The pipeline ranks that take the layers left over by an even division.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Remainder {
-    Refused,
-    First,
-    Last,
-}
-
-/// Number of blocks of each stage, where all ranks have the same number of layers, but for a remainder; with several
-/// stages a rank, in each round. The embedding, first in the chain, and the head, last, are added. `None` where the
-/// layers do not divide.
-fn even(num_blocks: u32, ranks: u32, rounds: u32, remainder: Remainder) -> Option<Vec<u32>> {
+/// Number of blocks of each stage, where all ranks have the same number of layers, but for a remainder, which the rule
+/// gives to the first or the last ranks, if to any; with several stages a rank, in each round. The embedding, first in
+/// the chain, and the head, last, are added. `None` where the layers do not divide.
+fn even(num_blocks: u32, ranks: u32, rounds: u32, rule: StageLayers) -> Option<Vec<u32>> {
     let layers = num_blocks.checked_sub(2)?;
     let of_round = layers.is_multiple_of(rounds).then(|| layers / rounds)?;
     let left = of_round % ranks;
-    if left > 0 && remainder == Remainder::Refused {
+    if left > 0 && rule == StageLayers::Even {
         return None;
     }
     let num_stages = ranks * rounds;
     let of_stage = |stage: u32| {
         let rank = stage % ranks;
-        let has_more = match remainder {
-            Remainder::Refused => false,
-            Remainder::First => rank < left,
-            Remainder::Last => rank >= ranks - left,
+        let has_more = match rule {
+            StageLayers::MoreOnFirst => rank < left,
+            StageLayers::MoreOnLast => rank >= ranks - left,
+            _ => false,
         };
         let ends = u32::from(stage == 0) + u32::from(stage + 1 == num_stages);
         of_round / ranks + u32::from(has_more) + ends
@@ -131,10 +117,7 @@ fn cost(block: &Block) -> u64 {
     let products = block.nodes().filter(|it| matches!(it.op.kind, OpKind::Linear { .. }));
     let weights = products.flat_map(|it| &it.op.parameters).filter(|it| it.dims.len() > 1);
     let dims = || block.nodes().flat_map(|it| &it.op.parameters).flat_map(|it| &it.dims);
-    let size = |extent| match extent {
-        Extent::Fixed(size) => size,
-        Extent::Batch | Extent::Sequence => 1,
-    };
+    let size = |extent: Extent| extent.fixed().unwrap_or(1);
     let heads = dims().find(|dim| dim.name == DimName::Heads).map(|dim| size(dim.extent));
     let counted = |name, extent| match heads {
         Some(heads) if name == DimName::KvHeads => heads,
@@ -151,7 +134,7 @@ mod tests {
 
     #[test]
     fn even_stages_have_as_many_layers_each() {
-        let even = |blocks, ranks, rounds| even(blocks, ranks, rounds, Remainder::Refused);
+        let even = |blocks, ranks, rounds| even(blocks, ranks, rounds, StageLayers::Even);
         assert_eq!(even(34, 4, 1), Some(vec![9, 8, 8, 9]));
         assert_eq!(even(34, 2, 2), Some(vec![9, 8, 8, 9]));
         assert_eq!(even(34, 1, 1), Some(vec![34]));
@@ -162,9 +145,9 @@ mod tests {
 
     #[test]
     fn what_is_left_comes_to_the_first_or_the_last_ranks() {
-        assert_eq!(even(32, 4, 1, Remainder::First), Some(vec![9, 8, 7, 8]));
-        assert_eq!(even(32, 4, 1, Remainder::Last), Some(vec![8, 7, 8, 9]));
-        assert_eq!(even(14, 4, 2, Remainder::Last), Some(vec![2, 1, 2, 2, 1, 1, 2, 3]));
-        assert_eq!(even(15, 4, 2, Remainder::Last), None);
+        assert_eq!(even(32, 4, 1, StageLayers::MoreOnFirst), Some(vec![9, 8, 7, 8]));
+        assert_eq!(even(32, 4, 1, StageLayers::MoreOnLast), Some(vec![8, 7, 8, 9]));
+        assert_eq!(even(14, 4, 2, StageLayers::MoreOnLast), Some(vec![2, 1, 2, 2, 1, 1, 2, 3]));
+        assert_eq!(even(15, 4, 2, StageLayers::MoreOnLast), None);
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ir::graph::Graph;
 use ir::model::{Description, Model};
 
+use crate::partition::prefix_sums;
+
 /// Pipeline stages as the user gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenStages {
@@ -122,12 +124,8 @@ impl GivenStages {
         for (count, uncounted) in counts.of_stages.iter_mut().zip(uncounted) {
             *count = count.saturating_sub(uncounted as u32);
         }
-        let mut end = 0;
-        let ends = of_stages.iter().map(|count| {
-            end += *count as usize;
-            end
-        });
-        Self { ends: ends.collect(), counts }
+        let ends = prefix_sums(of_stages.iter().map(|count| *count as usize));
+        Self { ends: ends[1..].into(), counts }
     }
 
     /// Size of each stage, and its unit: layers, or blocks.

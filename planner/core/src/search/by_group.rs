@@ -15,8 +15,9 @@ use super::feasible::abilities;
 use super::least_work::num_micro_batches;
 use super::node::{Expansion, Searcher};
 use super::queue::Subfamily;
+use crate::partition::bisected;
 use crate::problem::{Problem, StageRule};
-use crate::step::{Assignment, PipelineRanks, Shape, exchanges_each_micro_batch, fullest};
+use crate::step::{Assignment, PipelineRanks, Shape, exchanges_each_micro_batch};
 
 /// Layouts of a family with the same schedule and recompute, and costs of their blocks in each group.
 struct Subject<'a> {
@@ -170,7 +171,7 @@ impl Searcher<'_> {
         let of = |sharding| {
             let (layout, _) = self.layout_by_group(&subject, &cut, sharding)?;
             let fullest = cut.each(&layout, |assignment, layout| {
-                fullest(&assignment.memory(layout, &self.peaks(assignment, layout))).0.total()
+                assignment.most_memory(layout, &self.peaks(assignment, layout))
             });
             Some((layout, fullest.into_iter().max()?, Arc::clone(&cut.ends)))
         };
@@ -289,34 +290,19 @@ fn shares(
     let replicas = problem.replicas_of_groups(family.spec().gpus_per_replica());
     let weights: Vec<u64> = replicas.iter().map(|of| u64::from(*of * multiple)).collect();
     let warm_up = u64::from(family.pipeline_parallel - 1);
-    let time = |group: usize, number: u64| {
-        (number * u64::from(multiple) + warm_up).saturating_mul(times[group].get())
-    };
-    let within = |limit: u64| {
+    let within = |limit: Nanos| {
         let most = |group: usize| {
-            let passes = limit / times[group].get().max(1);
+            let passes = limit.get() / times[group].get().max(1);
             passes.saturating_sub(warm_up) / u64::from(multiple)
         };
         let most: Vec<u64> = (0..times.len()).map(most).collect();
-        adding_up(&weights, &most, all)
+        adding_up(&weights, &most, all).ok_or(limit + Nanos::new(1))
     };
-    let slowest = |numbers: &[u64]| {
-        let times = numbers.iter().enumerate().map(|(group, number)| time(group, *number));
-        times.max().unwrap_or_default()
+    let slowest = |numbers: &Vec<u64>| {
+        let passes = numbers.iter().map(|number| number * u64::from(multiple) + warm_up);
+        passes.zip(times).map(|(passes, time)| *time * passes).max().unwrap_or_default()
     };
-    let mut best = within(u64::MAX)?;
-    let mut least = 0;
-    let mut enough = slowest(&best);
-    while least < enough {
-        let limit = least.midpoint(enough);
-        match within(limit) {
-            Some(numbers) => {
-                enough = slowest(&numbers);
-                best = numbers;
-            }
-            None => least = limit + 1,
-        }
-    }
+    let best = bisected(within(Nanos::new(u64::MAX)).ok()?, Nanos::ZERO, slowest, within);
     let numbers: Option<Vec<u32>> =
         best.iter().map(|number| u32::try_from(number * u64::from(multiple)).ok()).collect();
     MicroBatchesByGroup::new(&numbers?)

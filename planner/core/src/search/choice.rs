@@ -1,6 +1,6 @@
 //! Order in which plans are shown: plans that the model cannot tell apart are not ranked by time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute};
 use ir::layout::{Layout, ZeroStage};
@@ -161,29 +161,22 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
 /// Cache of the draws of a problem's plans.
 struct DrawCache<'a> {
     problem: &'a Problem,
-    drawn: Vec<(Layout, Vec<usize>, Vec<f64>)>,
+    drawn: BTreeMap<(Layout, Vec<usize>), Vec<f64>>,
 }
 
 impl<'a> DrawCache<'a> {
     const fn new(problem: &'a Problem) -> Self {
-        Self { problem, drawn: Vec::new() }
+        Self { problem, drawn: BTreeMap::new() }
     }
 
     /// The ensemble of some plans.
     fn of(&mut self, plans: &[&EvaluatedPlan]) -> Ensemble {
-        let place = |drawn: &[(Layout, Vec<usize>, Vec<f64>)], found: &EvaluatedPlan| {
-            drawn.iter().position(|it| it.0 == found.layout && it.1 == found.stage_ends)
-        };
-        let missing: Vec<&EvaluatedPlan> =
-            plans.iter().copied().filter(|it| place(&self.drawn, it).is_none()).collect();
-        let posed: Vec<(&Problem, &EvaluatedPlan)> =
-            missing.iter().map(|it| (self.problem, *it)).collect();
+        let key = |found: &EvaluatedPlan| (found.layout, found.stage_ends.clone());
+        let missing = plans.iter().filter(|it| !self.drawn.contains_key(&key(it)));
+        let posed: Vec<_> = missing.map(|it| (self.problem, *it)).collect();
         let logs = Ensemble::of(&posed).into_logs();
-        let made =
-            missing.iter().zip(logs).map(|(it, logs)| (it.layout, it.stage_ends.clone(), logs));
-        self.drawn.extend(made);
-        let logs =
-            plans.iter().filter_map(|it| Some(self.drawn[place(&self.drawn, it)?].2.clone()));
+        self.drawn.extend(posed.iter().map(|(_, it)| key(it)).zip(logs));
+        let logs = plans.iter().map(|it| self.drawn[&key(it)].clone());
         Ensemble::from_logs(logs.collect())
     }
 

@@ -31,13 +31,6 @@ pub(super) struct Ensemble {
     logs: Vec<Vec<f64>>,
 }
 
-/// The logarithm of a plan's time, linear in the logarithms of its machine's constants.
-struct Linear {
-    log: f64,
-    /// Key of each constant, and the change of the logarithm by one standard deviation of it.
-    slopes: Vec<(String, f64)>,
-}
-
 impl Ensemble {
     /// An ensemble of plans, each with its problem.
     pub(super) fn of(plans: &[(&Problem, &EvaluatedPlan)]) -> Self {
@@ -107,7 +100,7 @@ fn drawn(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Vec<f64> 
     let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
     let stacks = stacks(problem);
     for (first, stack) in stacks.iter().enumerate() {
-        let Linear { log, slopes } = Linear::of(stack, found, orders);
+        let (log, slopes) = linear(stack, found, orders);
         let members = logs.iter_mut().skip(first).step_by(stacks.len());
         members.for_each(|it| *it += log);
         for (key, slope) in slopes {
@@ -126,16 +119,16 @@ fn deviates(name: &str) -> impl Iterator<Item = f64> {
     normal_deviates(u64::from_le_bytes(*first))
 }
 
-impl Linear {
-    fn of(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Self {
-        let log = log_of_time(problem, found, orders);
-        let log = log.unwrap_or_else(|| found.evaluation.step_time.get().ln());
-        let slopes = slopes(problem, log, |moved| log_of_time(moved, found, orders));
-        let slopes = slopes.map(|(constant, slope)| {
-            (constant.key(&problem.hardware), slope * spread(constant, problem))
-        });
-        Self { log, slopes: slopes.collect() }
-    }
+/// The logarithm of a plan's time, linear in those of its machine's constants: by the key of each, the change by one
+/// standard deviation of it.
+fn linear(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> (f64, Vec<(String, f64)>) {
+    let log = log_of_time(problem, found, orders);
+    let log = log.unwrap_or_else(|| found.evaluation.step_time.get().ln());
+    let slopes = slopes(problem, log, |moved| log_of_time(moved, found, orders));
+    let slopes = slopes.map(|(constant, slope)| {
+        (constant.key(&problem.hardware), slope * spread(constant, problem))
+    });
+    (log, slopes.collect())
 }
 
 /// Change of the logarithm of a time by that of each constant that it depends on; `log` is its value.

@@ -84,14 +84,20 @@ impl EvaluatedPlan {
         let key = ShapeKey::of(&self.layout, problem);
         let routed = problem.graph.classes().map(|(class, _)| key.setting(problem, class.0).routed);
         let busiest = routed.map(|it| it.busiest).max()?;
-        if busiest == RoutedTokens::BALANCED.busiest && key.documents.is_none() {
-            return problem.facts.has_experts.then(|| self.as_only_draw());
+        let are_same = busiest == RoutedTokens::BALANCED.busiest && key.documents.is_none();
+        if are_same && !problem.facts.has_experts {
+            return None;
         }
         let of = |problem: &Problem| {
             evaluated(problem, self.layout, &self.stage_ends)
                 .unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
         };
-        let drawn = [0.1, 0.5, 0.9].map(|quantile| of(&problem.at_quantile(quantile)));
+        let (drawn, balanced) = if are_same {
+            ([self.evaluation; 3], self.evaluation)
+        } else {
+            let balanced = problem.clone().with_expert_load(ExpertLoad::Balanced).ok()?;
+            ([0.1, 0.5, 0.9].map(|quantile| of(&problem.at_quantile(quantile))), of(&balanced))
+        };
         // Kernels may be faster where they do a little more.
         let quantiles = |of: fn(&Evaluation) -> f64| {
             let mut drawn = [0, 1, 2].map(|index| of(&drawn[index]));
@@ -99,28 +105,13 @@ impl EvaluatedPlan {
             let [p10, p50, p90] = drawn;
             Quantiles { p10, p50, p90 }
         };
-        let balanced = problem.clone().with_expert_load(ExpertLoad::Balanced).ok()?;
         Some(OverDraws {
             documents: key.documents,
             step_time: quantiles(|it| it.step_time.get()),
             peak_memory: quantiles(|it| it.memory.total().as_f64()),
             busiest: busiest as f64 / RoutedTokens::BALANCED.busiest as f64,
-            balanced: of(&balanced).step_time,
+            balanced: balanced.step_time,
         })
-    }
-}
-
-impl EvaluatedPlan {
-    /// The time and memory in all draws, which are the same.
-    fn as_only_draw(&self) -> OverDraws {
-        let same = |value: f64| Quantiles { p10: value, p50: value, p90: value };
-        OverDraws {
-            step_time: same(self.evaluation.step_time.get()),
-            peak_memory: same(self.evaluation.memory.total().as_f64()),
-            busiest: 1.0,
-            balanced: self.evaluation.step_time,
-            documents: None,
-        }
     }
 }
 
@@ -165,10 +156,7 @@ pub fn evaluated(
 ) -> Result<Evaluation, SimulateError> {
     let all = on_groups(problem, layout, stage_ends, |step: &Step<'_>| step.evaluate());
     let all: Vec<Evaluation> = all.into_iter().collect::<Result<_, _>>()?;
-    Ok(match all.as_slice() {
-        [only] => *only,
-        many => of_groups(problem, layout, many),
-    })
+    Ok(of_groups(problem, layout, &all))
 }
 
 /// Results of `of` on the step of a layout, or on those of the replicas in each group.
@@ -190,14 +178,17 @@ pub fn on_groups<T>(
     (0..problem.num_groups()).map(of_group).collect()
 }
 
-/// Time and memory of a step whose replicas lie in groups, from those of the replicas in each. The step takes as long
-/// as the slowest group's, for which the others wait with their gradients.
+/// Time and memory of a step whose replicas lie in groups, from those of the replicas in each, or from the one of all
+/// replicas. The step takes as long as the slowest group's, for which the others wait with their gradients.
 ///
 /// # Assumes
 ///
 /// Replicas exchange their gradients once a step, or have equal shares; then reductions in the order of buckets end
 /// when those of the group end that come last, as in any (max, +) linear system.
 pub(super) fn of_groups(problem: &Problem, layout: Layout, all: &[Evaluation]) -> Evaluation {
+    if let [only] = all {
+        return *only;
+    }
     let times = all.iter().map(|evaluation| evaluation.step_time);
     let step_time = times.max_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or_default();
     let left = |(group, evaluation): &(usize, &Evaluation)| {

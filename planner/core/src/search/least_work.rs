@@ -11,6 +11,9 @@ use super::family::Family;
 use crate::problem::Problem;
 use crate::step::{ChainIndex, Shape};
 
+/// Keeps bounds below the exact value despite rounding.
+const ROUNDING: f64 = 1.0 - 1e-9;
+
 /// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or
 /// separately; kernels alone where exchanges may overlap another pass.
 fn least_of_blocks(
@@ -29,7 +32,7 @@ fn least_of_blocks(
 }
 
 /// Lower bounds of the work for a micro-batch.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct LeastWork {
     /// Time of all blocks, each where it is fastest.
     pub(super) all: Nanos,
@@ -94,13 +97,9 @@ pub(super) fn least_work(
     overlaps: bool,
     family: &Family,
 ) -> LeastWork {
-    /// Keeps the bound below the exact value despite rounding.
-    const ROUNDING: f64 = 1.0 - 1e-9;
     let of = |group| least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
     if problem.groups.is_none() {
-        let all: Nanos = of(0).sum();
-        let rank = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
-        return LeastWork { all, rank };
+        return LeastWork::default().with(of(0).sum(), family);
     }
     let times: Vec<Vec<Nanos>> =
         (0..problem.num_groups()).map(|group| of(group).collect()).collect();
@@ -133,8 +132,6 @@ pub(super) fn replicas_by_group(
     overlaps: bool,
     family: &Family,
 ) -> Nanos {
-    /// Keeps the bound below the exact value despite rounding.
-    const ROUNDING: f64 = 1.0 - 1e-9;
     let p = f64::from(family.pipeline_parallel);
     let rate = |(group, replicas): (usize, u32)| {
         let blocks = least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
@@ -142,8 +139,7 @@ pub(super) fn replicas_by_group(
     };
     let replicas = problem.replicas_of_groups(family.spec().gpus_per_replica());
     let rates: f64 = replicas.into_iter().enumerate().map(rate).sum();
-    let all = num_micro_batches(problem, family) as f64;
-    Nanos::new((all / rates * ROUNDING) as u64)
+    Nanos::new((num_micro_batches(problem, family) as f64 / rates * ROUNDING) as u64)
 }
 
 /// Micro-batches of all replicas.
@@ -161,8 +157,6 @@ pub(super) fn num_micro_batches(problem: &Problem, family: &Family) -> u64 {
 /// t >= all / (1 - (1 - 1 / m)^p)
 /// ```
 pub(super) fn any_partition(schedule: ScheduleKind, work: LeastWork, family: &Family) -> Nanos {
-    /// Keeps the bound below the exact value despite rounding.
-    const ROUNDING: f64 = 1.0 - 1e-9;
     let busiest = work.busiest(family);
     if schedule != ScheduleKind::OneFOneB {
         return busiest;

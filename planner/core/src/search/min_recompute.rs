@@ -25,7 +25,7 @@ impl Searcher<'_> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
-        let none = self.assign_with(&balanced, Recompute::None, Arc::clone(ends));
+        let none = self.assign(&balanced, Recompute::None, Arc::clone(ends));
         let bound = if self.cuts_within_memory(&layouts[0]) {
             slowest_stage(&none, family, subfamily.schedule)
         } else {
@@ -57,7 +57,7 @@ impl Searcher<'_> {
             return None;
         }
         let layout = self.recomputing(layout, self.chain.num_blocks() as u32);
-        let all = self.assign_with(of, layout.recompute, Arc::clone(&of.ends));
+        let all = self.assign(of, layout.recompute, Arc::clone(&of.ends));
         self.within_memory(&layout, &all).map(Arc::from)
     }
 
@@ -70,7 +70,7 @@ impl Searcher<'_> {
     ) -> Option<(Layout, Assignment<'s>)> {
         let with = |count: u32| {
             let layout = self.recomputing(layout, count);
-            let assignment = self.assign_with(of, layout.recompute, Arc::clone(ends));
+            let assignment = self.assign(of, layout.recompute, Arc::clone(ends));
             let kept = self.peaks(&assignment, &layout);
             assignment.fits(&layout, &kept).then_some((layout, assignment))
         };

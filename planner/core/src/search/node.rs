@@ -21,7 +21,7 @@ use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
     Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Memo, Orders, PipelineRanks, Shape,
-    ShapeKey, Stage, Step, fullest, in_flight,
+    ShapeKey, Stage, Step, in_flight,
 };
 
 /// Layouts with the same stages, and their balanced partition.
@@ -29,7 +29,6 @@ pub(super) struct Balanced {
     shape: Arc<Shape>,
     pub(super) layouts: Vec<Layout>,
     ranks: PipelineRanks,
-    recompute: Recompute,
     pub(super) ends: Arc<[usize]>,
 }
 
@@ -236,14 +235,10 @@ impl<'a> Searcher<'a> {
             StageRule::Fixed(ends) => ends,
             StageRule::Impossible => return None,
         };
-        Some(Balanced { shape, layouts, ranks, recompute, ends })
+        Some(Balanced { shape, layouts, ranks, ends })
     }
 
-    fn assign<'s>(&'s self, of: &'s Balanced, ends: Arc<[usize]>) -> Assignment<'s> {
-        self.assign_with(of, of.recompute, ends)
-    }
-
-    pub(super) fn assign_with<'s>(
+    pub(super) fn assign<'s>(
         &'s self,
         of: &'s Balanced,
         recompute: Recompute,
@@ -276,14 +271,13 @@ impl<'a> Searcher<'a> {
         }
         let Some(balanced) = self.balanced(family, subfamily) else { return Vec::new() };
         let Balanced { layouts, ends, .. } = &balanced;
-        let fastest = self.assign(&balanced, Arc::clone(ends));
+        let fastest = self.assign(&balanced, subfamily.recompute, Arc::clone(ends));
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
         let fits = layouts.iter().filter(|layout| fastest.may_hold(layout, &kept_at_least, most));
         let mut kept = None;
         let of = |layout: &Layout| {
             let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
-            let fullest = fullest(&fastest.memory(layout, kept)).0.total();
-            (*layout, fullest, Arc::clone(ends))
+            (*layout, fastest.most_memory(layout, kept), Arc::clone(ends))
         };
         fits.map(of).collect()
     }
@@ -298,7 +292,7 @@ impl<'a> Searcher<'a> {
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.largest_memory_budget();
-        let fastest = self.assign(&balanced, Arc::clone(ends));
+        let fastest = self.assign(&balanced, subfamily.recompute, Arc::clone(ends));
         // A partition chosen for memory has no faster slowest stage.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
         let bound = if self.cuts_within_memory(&layouts[0]) {
@@ -336,7 +330,7 @@ impl<'a> Searcher<'a> {
             }
             let within = self.within_memory(layout, &fastest).map(Arc::from);
             let within = within.filter(|within| within != ends);
-            let other = within.map(|ends| self.assign(&balanced, ends));
+            let other = within.map(|ends| self.assign(&balanced, subfamily.recompute, ends));
             match other.filter(|other| other.fits(layout, &self.peaks(other, layout))) {
                 Some(other) => {
                     expansion.add(layout, &other.ends, other.lower_bound(layout), limit);
@@ -412,10 +406,7 @@ impl<'a> Searcher<'a> {
         let all = self.of_steps(layout, ends, |step: &Step<'_>| {
             step.evaluate().unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
         });
-        let evaluation = match all.as_slice() {
-            [only] => *only,
-            many => of_groups(self.problem, layout, many),
-        };
+        let evaluation = of_groups(self.problem, layout, &all);
         EvaluatedPlan { layout, stage_ends: ends.to_vec(), evaluation }
     }
 

@@ -11,7 +11,7 @@ use super::request::StopReason;
 use super::space::Rejection;
 
 /// Result of a search: the plans found, and statistics of the search.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The best plans, fastest first.
     pub plans: Vec<EvaluatedPlan>,
@@ -57,16 +57,7 @@ impl Outcome {
 
     /// Empty result, as the requested layout is not possible.
     pub(super) fn impossible(error: LayoutError) -> Self {
-        Self {
-            plans: Vec::new(),
-            counts: CandidateCounts::default(),
-            rejected: BTreeMap::new(),
-            closest: None,
-            with_less_headroom: None,
-            invalid: Some(error),
-            stop_reason: StopReason::Exhausted,
-            least_left: None,
-        }
+        Self { invalid: Some(error), ..Self::default() }
     }
 }
 

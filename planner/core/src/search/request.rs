@@ -36,11 +36,12 @@ impl Default for Request {
 }
 
 /// Reason why a search stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// Every candidate was simulated, excluded by a lower bound, or does not fit: the plans are the best, by the cost
     /// model.
+    #[default]
     Exhausted,
     /// A plan that fits was found, and none better was requested.
     FirstFit,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::family::{Family, LayoutCounts, divisors};
 use super::feasible::{abilities, check_framework, check_named, context_kinds, switches};
-use crate::problem::{BatchSplit, Problem};
+use crate::problem::Problem;
 use crate::step::ShapeKey;
 
 /// Reason why candidates were left out.
@@ -215,22 +215,8 @@ impl Space {
     /// Adds the family of some degrees, unless the framework cannot run it.
     fn add(&mut self, problem: &Problem, spec: &LayoutSpec, by_group: bool) {
         let LayoutSpec { pipeline_parallel, data_parallel, num_micro_batches, .. } = *spec;
-        let split = BatchSplit {
-            replicas: data_parallel,
-            num_micro_batches,
-            micro_batch_size: spec.micro_batch_size,
-            pipeline_parallel,
-        };
         let family = Family {
-            shape: ShapeKey {
-                sharding: spec.sharding(),
-                micro_batch_size: spec.micro_batch_size,
-                switches: spec.switches,
-                gathers_by_operator: false,
-                documents: if by_group { None } else { problem.document_sizes(split) },
-                offloaded: spec.offload.activations.modules(),
-                loaded_stages: problem.expert_load.stages(spec.expert_parallel, pipeline_parallel),
-            },
+            shape: ShapeKey::of(spec, problem),
             pipeline_parallel,
             data_parallel,
             num_micro_batches,

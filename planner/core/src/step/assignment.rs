@@ -17,7 +17,6 @@ use smallvec::SmallVec;
 
 use super::chain::ChainIndex;
 use super::holdings::Holdings;
-use super::memory::fullest;
 use super::ranks::PipelineRanks;
 use super::shape::Shape;
 use crate::problem::Problem;
@@ -277,9 +276,6 @@ impl<'a> Assignment<'a> {
 
     /// Memory of the rank that has least left of its GPU's, and its index; of equals the first.
     pub(super) fn fullest(&self, uses: &[MemoryUse]) -> (MemoryUse, usize) {
-        if self.problem.groups.is_none() {
-            return fullest(uses);
-        }
         let left = |(rank, memory): &(usize, &MemoryUse)| {
             let capacity = self.problem.hardware_of(self.groups[*rank]).memory;
             i128::from(capacity.get()) - i128::from(memory.total().get())

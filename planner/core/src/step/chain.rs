@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ir::graph::{BlockRecompute, OpKind, Recompute};
 
+use crate::partition::prefix_sums;
 use crate::problem::Problem;
 
 /// The chain of blocks, indexed for sums over ranges.
@@ -27,17 +28,8 @@ impl ChainIndex {
     pub fn new(problem: &Problem) -> Self {
         let graph = &problem.graph;
         let classes: Vec<usize> = graph.blocks().map(|class| class.0).collect();
-        let counts = (0..graph.classes().len())
-            .map(|class| {
-                let mut sum = 0;
-                let mut prefix = vec![0];
-                prefix.extend(classes.iter().map(|other| {
-                    sum += u32::from(*other == class);
-                    sum
-                }));
-                prefix
-            })
-            .collect();
+        let count = |class| prefix_sums(classes.iter().map(|other| u32::from(*other == class)));
+        let counts = (0..graph.classes().len()).map(count).collect();
         let mut ties = Vec::new();
         for (target, users) in graph.ties() {
             let position = |name: &str| {
@@ -60,13 +52,9 @@ impl ChainIndex {
             })
         });
         let has_attention = attention.collect();
-        let mut chain = Self { classes, counts, layers: vec![0], has_experts, has_attention, ties };
-        let mut layers = 0;
-        for block in 0..chain.num_blocks() {
-            layers += u32::from(!chain.is_end(chain.classes[block]));
-            chain.layers.push(layers);
-        }
-        chain
+        let chain = Self { classes, counts, layers: Vec::new(), has_experts, has_attention, ties };
+        let layers = chain.classes.iter().map(|class| u32::from(!chain.is_end(*class)));
+        Self { layers: prefix_sums(layers), ..chain }
     }
 
     /// Number of blocks in the chain.

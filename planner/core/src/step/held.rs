@@ -75,6 +75,11 @@ impl Assignment<'_> {
         self.at_peaks(layout, kept).collect()
     }
 
+    /// Memory of the rank that needs most at its peak.
+    pub(crate) fn most_memory(&self, layout: &Layout, kept: &[Bytes]) -> Bytes {
+        self.at_peaks(layout, kept).map(|memory| memory.total()).max().unwrap_or_default()
+    }
+
     fn at_peaks(&self, layout: &Layout, kept: &[Bytes]) -> impl Iterator<Item = MemoryUse> {
         // Neighbouring ranks mostly hold the same throughout, but for versions of weights.
         let is_alike = layout.schedule.updates() == Updates::AfterFlush;

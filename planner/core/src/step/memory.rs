@@ -62,6 +62,9 @@ pub(super) fn throughout(
         Bytes::ZERO
     };
     let updated = updated(&replicas, held);
+    let at_once = framework.memory.updated_at_once;
+    let at_once = at_once.filter(|_| layout.zero_stage == ZeroStage::Parameters);
+    let updated_at_once = at_once.map_or(updated, |most| updated.min(most));
     let copies = states.parameters.get() as f64 * framework.memory.parameter_copies;
     let libraries = libraries(problem.hardware_of(group), held.parameters.expert > 0);
     MemoryUse {
@@ -74,7 +77,7 @@ pub(super) fn throughout(
             + gradient_copies(problem, layout, bytes, &states)
             + replicas.left_out(held),
         optimizer_bytes: states.optimizer
-            + Bytes::from_f64(updated as f64 * framework.memory.update_bytes),
+            + Bytes::from_f64(updated_at_once as f64 * framework.memory.update_bytes),
         gathered_bytes: gathered + replicas.gathered_gradients(held),
         workspace_bytes: held.dequantised + libraries.workspace_bytes,
         activations_bytes: held.largest_offloadable * beside_host(held, offload),
@@ -279,11 +282,4 @@ fn weight_versions(layout: &Layout, rank: usize) -> u64 {
         Updates::AfterFlush => 1,
         Updates::AfterEachMicroBatch => in_flight_at_peak(layout, rank),
     }
-}
-
-/// Memory of the rank that needs most, by line, and its index; of equals the first.
-pub fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
-    let uses = uses.iter().copied().zip(0..);
-    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
-        .unwrap_or_default()
 }

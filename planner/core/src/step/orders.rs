@@ -3,27 +3,11 @@
 use std::sync::Arc;
 
 use ir::layout::Layout;
-use ir::schedule::{
-    GenerateError, Schedule, ScheduleKind, add_optimizer_steps, add_reduction, generate,
-};
+use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
 use simulator::{ActivationBytes, Cycle, Order, PassOrder, SimulationError, StepWork, step_time};
 
 use super::memo::Memo;
-
-/// A family's schedule with its reductions and updates.
-///
-/// # Errors
-///
-/// A schedule that does not take these numbers; no layout in hand has one.
-pub fn whole_schedule(
-    kind: ScheduleKind,
-    p: u32,
-    m: u32,
-    v: u32,
-) -> Result<Schedule, GenerateError> {
-    Ok(add_optimizer_steps(&add_reduction(&generate(kind, p, m, v)?)))
-}
 
 /// Schedule, and its numbers of ranks, micro-batches and stages per rank.
 type Numbers = (ScheduleKind, u32, u32, u32);
@@ -95,7 +79,7 @@ impl Orders {
 }
 
 /// Cache key of an order: the parts of a layout that it depends on.
-fn numbers(layout: &Layout) -> Numbers {
+pub(super) fn numbers(layout: &Layout) -> Numbers {
     let (p, v) = (layout.pipeline_parallel, layout.virtual_stages);
     (layout.schedule, p, layout.num_micro_batches, v)
 }

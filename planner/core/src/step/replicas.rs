@@ -516,18 +516,10 @@ impl<'a> Replicas<'a> {
         if self.bytes.kind != Optimizer::Muon || !is_cut || self.layout.offload.optimizer {
             return None;
         }
-        let in_matrices =
-            |all: u64, outside: u64, shards: u64| all.saturating_sub(outside) / shards;
-        let [dense, expert] = self.shards();
-        let owned = in_matrices(
-            held.parameters.dense,
-            held.parameters.dense_shapes.outside_matrices,
-            dense,
-        ) + in_matrices(
-            held.parameters.expert,
-            held.parameters.expert_shapes.outside_matrices,
-            expert,
-        );
+        let LocalParameters { dense, expert, dense_shapes, expert_shapes, .. } = held.parameters;
+        let [dense_shards, expert_shards] = self.shards();
+        let owned = dense.saturating_sub(dense_shapes.outside_matrices) / dense_shards
+            + expert.saturating_sub(expert_shapes.outside_matrices) / expert_shards;
         let bytes = Bytes::from_f64(owned as f64 * self.bytes.moment);
         let group = self.group();
         let time = self.time(Collective::AllToAll, group, bytes)

@@ -9,14 +9,14 @@ use ir::graph::{
     Block, ClassId, DocumentSizes, EmbeddingTable, OffloadModules, Recompute, ShardContext,
     Sharding, Sizes, Switches,
 };
-use ir::layout::{Layout, Mesh, ZeroStage};
+use ir::layout::{LayoutSpec, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
 use ir::units::Nanos;
 
 use super::chain::ChainIndex;
 use super::memo::Memo;
 use super::ranks::PipelineRanks;
-use crate::partition::{balanced, evened, mirrored, partition_of};
+use crate::partition::{balanced, evened, mirrored, partition_of, prefix_sums};
 use crate::problem::{BatchSplit, Problem};
 
 /// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
@@ -40,7 +40,7 @@ pub struct ShapeKey {
 
 impl ShapeKey {
     /// The shape key of a layout.
-    pub fn of(layout: &Layout, problem: &Problem) -> Self {
+    pub fn of(layout: &LayoutSpec, problem: &Problem) -> Self {
         let takes_time = problem.hardware.framework.parameters.microseconds_per_gather > 0.0;
         Self {
             sharding: layout.sharding(),
@@ -269,12 +269,7 @@ impl Shape {
             (passes.forward + passes.backward + passes.recompute[policy]).total()
         };
         let times: Vec<Nanos> = self.blocks_in(group).iter().map(time).collect();
-        let mut sum = Nanos::ZERO;
-        let ends = (0..chain.num_blocks()).map(|block| {
-            sum += times[chain.class_at(block)];
-            sum
-        });
-        std::iter::once(Nanos::ZERO).chain(ends).collect()
+        prefix_sums((0..chain.num_blocks()).map(|block| times[chain.class_at(block)]))
     }
 
     /// Ends of stages on GPUs of several kinds that minimise the time of the slowest, and even out the others, where

@@ -4,7 +4,9 @@ use cost_models::block::played as played_block;
 use ir::graph::Axis;
 use ir::layout::{Layout, MicroBatchesByGroup};
 use ir::plan::{Breakdown, MemoryUse};
-use ir::schedule::{ActionKind, GenerateError, Schedule};
+use ir::schedule::{
+    ActionKind, GenerateError, Schedule, add_optimizer_steps, add_reduction, generate,
+};
 use ir::units::{Nanos, Seconds};
 use simulator::{
     ActivationBytes, ExchangeSpan, Order, Played, RankTimes, RunId, Simulation, SimulationError,
@@ -13,7 +15,7 @@ use simulator::{
 use traces::timeline::{Stream, Timeline};
 
 use super::breakdown::breakdown;
-use super::orders::whole_schedule;
+use super::orders::numbers;
 use super::work::{PassedBlock, Step, bucket_start};
 
 /// Time and memory of a layout.
@@ -66,18 +68,14 @@ pub struct Simulated {
 }
 
 impl Step<'_> {
-    /// The step's schedule.
+    /// The step's schedule, with its reductions and updates.
     ///
     /// # Errors
     ///
     /// A schedule that does not take the layout's numbers; no layout in hand has one.
     pub fn schedule(&self) -> Result<Schedule, GenerateError> {
-        let [p, v, m] = [
-            self.layout.pipeline_parallel,
-            self.layout.virtual_stages,
-            self.layout.num_micro_batches,
-        ];
-        whole_schedule(self.layout.schedule, p, m, v)
+        let (kind, p, m, v) = numbers(&self.layout);
+        Ok(add_optimizer_steps(&add_reduction(&generate(kind, p, m, v)?)))
     }
 
     /// Simulates the step, with every exchange of every block where they are not too many to draw: times and memory are
@@ -151,12 +149,8 @@ impl Step<'_> {
     ///
     /// [`SimulateError`].
     pub fn evaluate(&self) -> Result<Evaluation, SimulateError> {
-        let [p, m, v] = [
-            self.layout.pipeline_parallel,
-            self.layout.num_micro_batches,
-            self.layout.virtual_stages,
-        ];
-        let order = Order::of_family(self.layout.schedule, p, m, v)?;
+        let (kind, p, m, v) = numbers(&self.layout);
+        let order = Order::of_family(kind, p, m, v)?;
         let Played { end, ranks } = played(&order, &self.work)?;
         Ok(self.read_off(&order, &ranks, end).0)
     }
@@ -181,7 +175,8 @@ impl Step<'_> {
     }
 }
 
-const fn stream(axis: Axis) -> Stream {
+/// Stream of exchanges along an axis; both axes of tensor parallelism share one.
+pub(super) const fn stream(axis: Axis) -> Stream {
     match axis {
         Axis::Tensor | Axis::ExpertTensor => Stream::Tensor,
         Axis::Context => Stream::Context,

@@ -291,10 +291,10 @@ fn alone(setup: &Setup, work: ProfiledWork) -> Option<Seconds> {
             device.training_matmul(precision, shape, Pass::Forward, None, 1.0).time
         }
         ProfiledWork::AttentionForward(shape, precision) => {
-            device.training_attention_forward(precision, shape)
+            device.training_attention(precision, shape, Pass::Forward)
         }
         ProfiledWork::AttentionBackward(shape, precision) => {
-            device.attention_backward(precision, shape)
+            device.training_attention(precision, shape, Pass::InputGrad)
         }
         ProfiledWork::Memory(bytes) => {
             device.training_memory_bound(setup.problem.training.precision.activation(), bytes)

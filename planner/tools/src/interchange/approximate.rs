@@ -1,5 +1,7 @@
 //! Search of the nearest plan that a tool runs.
 
+use std::fmt::Display;
+
 use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::{Graph, LossGradient};
@@ -169,65 +171,46 @@ fn made(checked: &CheckedPlan, problem: &Problem, found: &EvaluatedPlan) -> Plan
 fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &EvaluatedPlan) -> Vec<String> {
     let (from, to) = (&old.layout, &new.layout);
     let mut changed = Vec::new();
-    let mut differ = |name: &str, from: String, to: String| {
+    let mut differ = |name: &str, from: &dyn Display, to: &dyn Display| {
+        let (from, to) = (from.to_string(), to.to_string());
         if from != to {
             changed.push(format!("{name} {to} in the place of {from}"));
         }
     };
-    differ("layout", from.to_string(), to.to_string());
+    differ("layout", from, to);
     let zero = |it: &LayoutSpec| format!("{} over {} ranks", it.zero_stage.number(), it.zero_shard);
-    differ("ZeRO", zero(from), zero(to));
-    differ("schedule", from.schedule.to_string(), to.schedule.to_string());
+    differ("ZeRO", &zero(from), &zero(to));
+    differ("schedule", &from.schedule, &to.schedule);
     let micro = |it: &LayoutSpec| format!("{}x{}", it.num_micro_batches, it.micro_batch_size);
-    differ("micro-batches", micro(from), micro(to));
-    differ("recompute", from.recompute.to_string(), to.recompute.to_string());
-    differ("offload", from.offload.to_string(), to.offload.to_string());
-    differ(
-        "dispatcher",
-        from.switches.token_dispatcher.to_string(),
-        to.switches.token_dispatcher.to_string(),
-    );
-    differ(
-        "overlap of experts",
-        from.switches.expert_overlap.to_string(),
-        to.switches.expert_overlap.to_string(),
-    );
-    differ(
-        "CUDA graphs",
-        from.switches.cuda_graphs.to_string(),
-        to.switches.cuda_graphs.to_string(),
-    );
+    differ("micro-batches", &micro(from), &micro(to));
+    differ("recompute", &from.recompute, &to.recompute);
+    differ("offload", &from.offload, &to.offload);
+    differ("dispatcher", &from.switches.token_dispatcher, &to.switches.token_dispatcher);
+    differ("overlap of experts", &from.switches.expert_overlap, &to.switches.expert_overlap);
+    differ("CUDA graphs", &from.switches.cuda_graphs, &to.switches.cuda_graphs);
     let (a, b) = (&old.training, &new.training);
-    differ("precision", a.precision.to_string(), b.precision.to_string());
-    differ("optimizer", format!("{:?}", a.optimizer), format!("{:?}", b.optimizer));
-    differ(
-        "replicas agree by",
-        a.data_parallel_method.to_string(),
-        b.data_parallel_method.to_string(),
-    );
+    differ("precision", &a.precision, &b.precision);
+    differ("optimizer", &format!("{:?}", a.optimizer), &format!("{:?}", b.optimizer));
+    differ("replicas agree by", &a.data_parallel_method, &b.data_parallel_method);
     let sent = |it: &Training| {
         it.gradient_compression.map_or_else(|| "whole".to_owned(), |it| it.to_string())
     };
-    differ("gradients sent", sent(a), sent(b));
+    differ("gradients sent", &sent(a), &sent(b));
     let sums = |it: &Training| if it.fp32_gradients { "fp32" } else { "16 bits" }.to_owned();
-    differ("gradients in", sums(a), sums(b));
-    differ("moments in", a.moments().to_string(), b.moments().to_string());
-    differ(
-        "master weights",
-        (!a.no_master_weights).to_string(),
-        (!b.no_master_weights).to_string(),
-    );
+    differ("gradients in", &sums(a), &sums(b));
+    differ("moments in", &a.moments(), &b.moments());
+    differ("master weights", &!a.no_master_weights, &!b.no_master_weights);
     let loss = |plan: &Plan| match plan.framework.kernels.loss.gradient {
         LossGradient::Chunked => "chunked".to_owned(),
         LossGradient::WithHead => "fused with the head".to_owned(),
         _ => "of all logits at once".to_owned(),
     };
-    differ("loss", loss(old), loss(new));
+    differ("loss", &loss(old), &loss(new));
     let blocks = |plan: &Plan| {
         let counts = plan.stages.iter().map(|stage| stage.num_blocks.to_string());
         counts.collect::<Vec<_>>().join(",")
     };
-    differ("blocks of stages", blocks(old), blocks(new));
+    differ("blocks of stages", &blocks(old), &blocks(new));
     let now = found.evaluation.step_time.get();
     let cost = match before {
         Some(before) => format!(

@@ -7,7 +7,6 @@ use ir::text::{Typeset, typeset};
 use super::error::{ImportError, OTHER};
 use super::file::basename;
 use super::imported::Stated;
-use super::options::Leaf;
 use super::others::{of_keys, of_program, of_python as other_python};
 use super::ranks::{
     check_spread, check_start, is_torchrun, option_text, ranks, ranks_by_variables, ranks_per_node,
@@ -59,13 +58,8 @@ impl LaunchScript {
             return Ok(Self::default());
         }
         if !is_script(text) {
-            let leaves = Tree::read(text, notation("", text)).map(|tree| tree.leaves());
-            let keys =
-                leaves.unwrap_or_default().into_iter().filter_map(|(key, leaf)| match leaf {
-                    Leaf::Values(values) => Some((key, values)),
-                    Leaf::Null | Leaf::NoKeys => None,
-                });
-            return Ok(Self { keys: keys.collect(), ..Self::default() });
+            let keys = Tree::read(text, notation("", text)).map(|tree| tree.values());
+            return Ok(Self { keys: keys.unwrap_or_default(), ..Self::default() });
         }
         let script = shell::read(text, set, files, &Way::first())?;
         let others = Way::others(&script).into_iter();
@@ -391,11 +385,9 @@ fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)
     let path = inline.or_else(|| words.get(place + 1).map(|it| it.text.as_str()));
     let tree = tree_of(files, path.unwrap_or_default())?;
     let mut all = words[..1].to_vec();
-    for (key, leaf) in tree.leaves() {
-        if let Leaf::Values(values) = leaf {
-            all.push(Word::known(&format!("--{key}")));
-            all.extend(values.iter().map(|it| Word::known(it)));
-        }
+    for (key, values) in tree.values() {
+        all.push(Word::known(&format!("--{key}")));
+        all.extend(values.iter().map(|it| Word::known(it)));
     }
     all.extend(words[1..place].iter().chain(words.get(after..).unwrap_or_default()).cloned());
     Ok(Some((of_tree(&tree)?, all)))

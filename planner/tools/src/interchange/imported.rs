@@ -101,8 +101,6 @@ pub enum StatedStages {
     Even,
     /// Number of blocks of each stage, with embedding and head counted.
     Blocks(Vec<u32>),
-    /// Equal numbers of blocks, with embedding and head counted; the first stages have one more if they do not divide.
-    Spread,
     /// The tool's own partition, which is assumed to balance the times of the stages.
     Balanced,
 }
@@ -409,10 +407,6 @@ impl Imported {
                 let end =
                     |stage: usize| if stage == num_stages { blocks } else { 1 + stage * each };
                 Ok((1..=num_stages).map(end).collect())
-            }
-            StatedStages::Spread => {
-                let (each, more) = (blocks / num_stages, blocks % num_stages);
-                Ok((1..=num_stages).map(|stage| stage * each + stage.min(more)).collect())
             }
             StatedStages::Balanced => {
                 let chain = ChainIndex::new(problem);

@@ -316,12 +316,8 @@ impl ContainerScript {
 }
 
 fn variables(container: &Tree, files: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let all = match container.get("env") {
-        Some(Tree::List(all)) => all.as_slice(),
-        _ => &[],
-    };
     let mut variables = BTreeMap::new();
-    for tree in all {
+    for tree in container.get("env").map_or(&[][..], Tree::items) {
         let of = |key: &str| tree.get(key).and_then(Tree::text);
         let reference = tree.get("valueFrom").and_then(|it| it.get("configMapKeyRef")?.get("key"));
         let of_map = reference.and_then(|it| files.get(it.text()?)).map(String::as_str);

@@ -111,6 +111,14 @@ impl Tree {
         }
     }
 
+    /// Items of a list; empty if the node is none.
+    pub(crate) fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            _ => &[],
+        }
+    }
+
     /// Text of a scalar.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
@@ -147,6 +155,15 @@ impl Tree {
         let mut leaves = Vec::new();
         self.add_leaves("", &mut leaves);
         leaves
+    }
+
+    /// The leaves that have values, as [`Self::leaves`].
+    pub(super) fn values(&self) -> Vec<(String, Vec<String>)> {
+        let values = |(path, leaf): (String, Leaf)| match leaf {
+            Leaf::Values(values) => Some((path, values)),
+            Leaf::Null | Leaf::NoKeys => None,
+        };
+        self.leaves().into_iter().filter_map(values).collect()
     }
 
     fn add_leaves(&self, path: &str, leaves: &mut Vec<(String, Leaf)>) {

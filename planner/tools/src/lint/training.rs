@@ -2,7 +2,7 @@
 
 use ir::cluster::{Architecture, Precision};
 use ir::framework::WhenReduced;
-use ir::graph::{DimName, Extent};
+use ir::graph::DimName;
 use ir::layout::ZeroStage;
 
 use super::change::{Change, each};
@@ -113,11 +113,8 @@ pub(super) fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let blocks = base.problem.graph.classes().flat_map(|(_, block)| block.nodes());
     let dims = blocks.flat_map(|node| &node.op.parameters).flat_map(|it| &it.dims);
-    let size =
-        dims.filter(|dim| dim.name == DimName::Vocabulary).find_map(|dim| match dim.extent {
-            Extent::Fixed(size) => Some(size),
-            _ => None,
-        })?;
+    let mut rows = dims.filter(|dim| dim.name == DimName::Vocabulary);
+    let size = rows.find_map(|dim| dim.extent.fixed())?;
     let tensor = u64::from(base.found.layout.tensor_parallel);
     let multiple = u64::from(base.imported.framework.tensor_parallel.vocabulary_multiple);
     let padded = |multiple: u64| size.next_multiple_of((multiple * tensor).max(1));

@@ -50,12 +50,12 @@ pub(super) fn read(text: &str) -> Option<Result<NodeTree, TopologyError>> {
 fn of_slurm(topology: &Tree) -> Result<NodeTree, TopologyError> {
     let mut named = Named::default();
     let of = |kind: &str, list: &str| topology.get(kind)?.get(list).cloned();
-    for one in of("tree", "switches").iter().flat_map(items) {
+    for one in of("tree", "switches").iter().flat_map(Tree::items) {
         let (nodes, below) = (names(one, "nodes")?, names(one, "children")?);
         *named.of(name_of(one, "switch")?) = Switch { nodes, below };
     }
     let blocks = of("block", "blocks");
-    for one in blocks.iter().flat_map(items) {
+    for one in blocks.iter().flat_map(Tree::items) {
         named.of(name_of(one, "block")?).nodes = names(one, "nodes")?;
     }
     named.tree(blocks.is_some())
@@ -73,17 +73,10 @@ fn of_topograph(model: &Tree) -> Result<NodeTree, TopologyError> {
         named.of(name).below.extend(below);
     }
     let blocks = model.get("blocks");
-    for one in blocks.into_iter().flat_map(items) {
+    for one in blocks.into_iter().flat_map(Tree::items) {
         named.of(name_of(one, "switch")?).nodes.extend(names(one, "nodes")?);
     }
     named.tree(blocks.is_some())
-}
-
-fn items(list: &Tree) -> &[Tree] {
-    match list {
-        Tree::List(all) => all,
-        _ => &[],
-    }
 }
 
 /// The name of a switch or block, under a key.
@@ -97,7 +90,7 @@ fn names(one: &Tree, key: &str) -> Result<Vec<String>, TopologyError> {
     let patterns: Vec<&str> = match one.get(key) {
         None | Some(Tree::Null) => Vec::new(),
         Some(Tree::Value(text)) => vec![text],
-        Some(list) => items(list).iter().filter_map(Tree::text).collect(),
+        Some(list) => list.items().iter().filter_map(Tree::text).collect(),
     };
     let all = patterns.into_iter().map(expanded).collect::<Result<Vec<_>, _>>();
     Ok(all.map_err(|problem| TopologyError::Entry { problem })?.concat())

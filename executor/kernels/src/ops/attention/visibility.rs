@@ -48,11 +48,6 @@ impl KeyVisibility {
         queries == 0 || self.keys_of_any(&(0..queries), keys).is_empty()
     }
 
-    /// Returns whether each of this many queries sees each of this many keys.
-    pub fn sees_all(&self, queries: usize, keys: usize) -> bool {
-        queries == 0 || self.keys_of_each(&(0..queries), keys) == (0..keys)
-    }
-
     /// The blocks of `queries` queries, with the keys that each needs.
     pub(super) fn blocks(&self, queries: usize, keys: usize) -> impl Iterator<Item = Block> {
         let size = queries.div_ceil(FEWEST_BLOCKS).clamp(SMALLEST_BLOCK, LARGEST_BLOCK);
@@ -96,10 +91,5 @@ impl KeyVisibility {
     /// The keys that at least one of `queries` sees. First and last key increase from query to query.
     fn keys_of_any(&self, queries: &Range<usize>, keys: usize) -> Range<usize> {
         self.keys_of(queries.start, keys).start..self.keys_of(queries.end - 1, keys).end
-    }
-
-    /// The keys that all of `queries` see.
-    fn keys_of_each(&self, queries: &Range<usize>, keys: usize) -> Range<usize> {
-        self.keys_of(queries.end - 1, keys).start..self.keys_of(queries.start, keys).end
     }
 }

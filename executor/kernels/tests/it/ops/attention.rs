@@ -140,15 +140,13 @@ proptest! {
     }
 
     #[test]
-    fn visibility_knows_what_is_all_and_what_is_nothing(
+    fn visibility_knows_what_is_nothing(
         mask in masks(), (query_start, key_start) in (0usize..9, 0usize..9),
         (queries, keys) in (1usize..6, 1usize..6),
     ) {
         let visibility = KeyVisibility { mask, query_start, key_start };
-        let pairs = || (0..queries).flat_map(|query| (0..keys).map(move |key| (query, key)));
-        let all = pairs().all(|(query, key)| sees(visibility, query, key));
-        let some = pairs().any(|(query, key)| sees(visibility, query, key));
-        prop_assert_eq!(visibility.sees_all(queries, keys), all);
+        let mut pairs = (0..queries).flat_map(|query| (0..keys).map(move |key| (query, key)));
+        let some = pairs.any(|(query, key)| sees(visibility, query, key));
         prop_assert_eq!(visibility.sees_nothing(queries, keys), !some);
     }
 

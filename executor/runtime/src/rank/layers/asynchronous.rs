@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use executor_communicators::CommunicationError;
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
 use ir::collective::Collective;
@@ -42,7 +41,6 @@ impl<B: Kernels> Layer<B> for Shared<B> {
     /// Takes the current shared weights.
     fn before_step(&mut self, rank: &mut Rank<B>) -> Result<(), RunError> {
         let bytes = rank.units.iter().map(|unit| unit.shard_on_device().num_bytes()).sum();
-        let activity = rank.env.of_replicas(Collective::SendReceive);
         let communicator = &rank.env.communicator;
         let take = || match self {
             Self::Here(server) => server.take(0),
@@ -53,9 +51,8 @@ impl<B: Kernels> Layer<B> for Shared<B> {
                 rank.units.iter().map(|_| communicator.receive(*keeper, TAG)).collect()
             }
         };
-        let weights: Result<Vec<Array<B>>, CommunicationError> =
-            rank.env.recorder.record(Stream::Data, activity, bytes, take);
-        for (unit, weights) in rank.units.iter_mut().zip(weights?) {
+        let weights = rank.env.recorded(Stream::Data, Collective::SendReceive, bytes, take)?;
+        for (unit, weights) in rank.units.iter_mut().zip(weights) {
             unit.set_served(weights);
         }
         Ok(())
@@ -80,9 +77,8 @@ impl<B: Kernels> Layer<B> for Shared<B> {
         let gradients = rank.units.iter_mut().map(|unit| unit.take_reduced(element, device));
         let gradients: Vec<Array<B>> = gradients.map(|gradient| gradient.scale(factor)).collect();
         let bytes = gradients.iter().map(Array::num_bytes).sum();
-        let activity = rank.env.of_replicas(Collective::SendReceive);
         let communicator = &rank.env.communicator;
-        rank.env.recorder.record(Stream::Data, activity, bytes, || match self {
+        rank.env.recorded(Stream::Data, Collective::SendReceive, bytes, || match self {
             Self::Here(server) => server.apply(0, gradients),
             Self::At(keeper) => {
                 gradients.into_iter().try_for_each(|it| communicator.send(*keeper, TAG, it))

@@ -27,8 +27,7 @@ impl<B: Kernels> Layer<B> for ParameterServer {
         let root = group.ranks()[0];
         let own = (unit.role != Role::Served).then(|| unit.shard_on_device());
         let bytes = unit.shard_on_device().num_bytes();
-        let activity = rank.env.of_replicas(Collective::Broadcast);
-        let weights = rank.env.recorder.record(Stream::Data, activity, bytes, || {
+        let weights = rank.env.recorded(Stream::Data, Collective::Broadcast, bytes, || {
             rank.env.communicator.on(group, Stream::Data).broadcast(root, own)
         })?;
         if unit.role == Role::Served {

@@ -29,8 +29,7 @@ impl<B: Kernels> Layer<B> for RingAveraging {
         let bytes = own.num_bytes() * neighbours.len() as u64;
         let tag = Tag::Stream(Stream::Data);
         let communicator = &rank.env.communicator;
-        let activity = rank.env.of_replicas(Collective::SendReceive);
-        let theirs = rank.env.recorder.record(Stream::Data, activity, bytes, || {
+        let theirs = rank.env.recorded(Stream::Data, Collective::SendReceive, bytes, || {
             for neighbour in &neighbours {
                 communicator.send(*neighbour, tag, own.clone())?;
             }

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use executor_kernels::array::Element;
 use executor_runtime::checkpoint::{
-    CheckpointError, Keep, ModelIdentity, PieceKind, Shard, State, Writer, latest,
+    CheckpointError, ModelIdentity, PieceKind, Shard, State, Writer, latest,
 };
 
 use super::state::{
-    Cuts, check_small, deal, names, parameters, save, save_small, small, training, values,
+    ALL, Cuts, check_small, deal, names, parameters, save, save_small, small, training, values,
 };
 use super::{id, message};
 
@@ -37,7 +37,7 @@ fn a_crash_between_files_leaves_the_checkpoint_before() {
           interrupted\nhint: use an earlier one; this one can be removed"]
     );
     let stale = writer.clone();
-    let error = writer.commit(training(20), 2, &parameters, Keep::All).unwrap_err();
+    let error = writer.commit(training(20), 2, &parameters, ALL).unwrap_err();
     assert_eq!(
         message(&error, directory.path()),
         "rank 1 of 2 has not written to checkpoint `step-00000020.partial`"
@@ -80,13 +80,13 @@ fn a_checkpoint_takes_the_place_of_one_of_the_same_step() {
 #[test]
 fn the_newest_are_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let (parameters, keep) = (small(), Keep::Newest(NonZeroUsize::new(2).unwrap()));
+    let (parameters, num_kept) = (small(), NonZeroUsize::new(2).unwrap());
     let ranks = deal(&parameters, &Cuts::NONE, 1);
     fs::write(directory.path().join("notes.txt"), "").unwrap();
     fs::create_dir(directory.path().join("step-7")).unwrap();
     let mut listed = Vec::new();
     for step in [5, 123_456_789, 10, 15, 20] {
-        save(directory.path(), step, &parameters, &ranks, keep).unwrap();
+        save(directory.path(), step, &parameters, &ranks, num_kept).unwrap();
         listed = names(directory.path());
     }
     // Those of later steps are of another run.
@@ -192,16 +192,16 @@ fn what_is_not_there_is_named() {
     let parameters = small();
     let mut ranks = deal(&parameters, &Cuts::NONE, 1);
     ranks[0].retain(|piece| piece.kind == PieceKind::Weight || piece.parameter.block == 0);
-    let path = save(directory.path(), 10, &parameters, &ranks, Keep::All).unwrap();
+    let path = save(directory.path(), 10, &parameters, &ranks, ALL).unwrap();
     let state = State::open(&path).unwrap();
     let shard = Shard { flat: 1..3, ..Shard::whole(&[4]) };
-    let moment = state.read::<f64>(&id("1.mlp.up.weight"), PieceKind::FirstMoment, &shard);
+    let moment = state.read(&id("1.mlp.up.weight"), PieceKind::FirstMoment, &shard);
     assert_eq!(
         message(&moment.unwrap_err(), directory.path()),
         "checkpoint `step-00000010` lacks first_moment of parameter `1.mlp.up.weight`: elements 0 to 1 \
          of the 2 asked for"
     );
-    let other = state.read::<f64>(&id("2.mlp.up.weight"), PieceKind::Weight, &shard);
+    let other = state.read(&id("2.mlp.up.weight"), PieceKind::Weight, &shard);
     assert_eq!(
         message(&other.unwrap_err(), directory.path()),
         "checkpoint `step-00000010` has no parameter `2.mlp.up.weight`"
@@ -261,7 +261,7 @@ fn on_a_full_disk() {
     let directory = Path::new(&directory);
     let old = save_small(directory, 10);
     let large = parameters(&[vec![8192]]);
-    let error = save(directory, 20, &large, &deal(&large, &Cuts::NONE, 1), Keep::All).unwrap_err();
+    let error = save(directory, 20, &large, &deal(&large, &Cuts::NONE, 1), ALL).unwrap_err();
     assert_eq!(
         message(&error, &directory.join("step-00000020.partial")),
         "cannot write `rank-00000.safetensors`\nhint: make room on the disk, or keep fewer checkpoints; \

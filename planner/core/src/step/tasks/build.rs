@@ -6,14 +6,14 @@ use cost_models::StridedGroup;
 use cost_models::block::{BlockPart, BlockParts, KernelSequence, TimedExchange, played_together};
 use cost_models::states::touched_by_update;
 use ir::collective::Collective;
-use ir::graph::Axis;
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Flops, Nanos};
 use simulator::{GroupCollective, HostCopy, Order, PassPart, RankOp, Run, RunId, Transfer};
-use traces::timeline::CopyDestination;
+use traces::timeline::{CopyDestination, Stream};
 
 use super::task::{Members, Peer, Task, TaskId, TaskKind};
 use crate::step::replicas::GroupExchange;
+use crate::step::simulated::stream;
 use crate::step::work::{ALL_RANKS, Builder, Step};
 
 /// Builder of a rank's tasks.
@@ -52,8 +52,8 @@ struct Cursor {
     action: Action,
     needs: Vec<TaskId>,
     follows: Vec<TaskId>,
-    /// Exchanges that began and were not yet waited for: of tensor, context and expert parallelism.
-    begun: [Vec<TaskId>; 3],
+    /// Exchanges that began and were not yet waited for.
+    begun: BTreeMap<Stream, Vec<TaskId>>,
     /// Numbers of transfers of other collectives, and of gathers, that it has begun.
     num_begun: [usize; 2],
 }
@@ -205,7 +205,7 @@ impl<'a> RankTasks<'a> {
     fn pieces(&self, op: &RankOp) -> Vec<ActionPiece> {
         let Action { stage, kind, .. } = op.action();
         let work = &self.step.work.stages[stage as usize];
-        let parts = work.parts(kind, op.is_first(), op.is_last());
+        let parts = work.parts(kind, op.is_first, op.is_last);
         let of = parts.iter().filter(|part| matches!(part, PassPart::Run(_))).count();
         let [before, after] = self.builder.copies(stage as usize, parts);
         let copy = |kernels: KernelSequence| {
@@ -237,8 +237,8 @@ impl<'a> RankTasks<'a> {
             ActionPiece::Block(BlockPart::Host(time)) => self.host(cursor, *time),
             ActionPiece::Block(BlockPart::Start(exchange)) => self.exchange(cursor, exchange),
             ActionPiece::Block(BlockPart::Wait(axis)) => {
-                let begun = std::mem::take(&mut cursor.begun[line(*axis)]);
-                cursor.wait(begun);
+                let begun = cursor.begun.remove(&stream(*axis));
+                cursor.wait(begun.unwrap_or_default());
             }
             ActionPiece::Part(PassPart::Run(run)) => self.update(cursor, *run),
             ActionPiece::Part(PassPart::Start(transfer)) => {
@@ -343,7 +343,7 @@ impl<'a> RankTasks<'a> {
             let kind = TaskKind::Collective { collective, members: Members::Along(group), bytes };
             vec![self.add_exchange(cursor, kind, whole)]
         };
-        cursor.begun[line(exchange.axis)].extend(begun);
+        cursor.begun.entry(stream(exchange.axis)).or_default().extend(begun);
     }
 
     fn ring(
@@ -499,7 +499,7 @@ impl<'a> RankTasks<'a> {
 impl Cursor {
     fn new(action: Action) -> Self {
         let (needs, follows) = (Vec::new(), Vec::new());
-        Self { action, needs, follows, begun: Default::default(), num_begun: [0; 2] }
+        Self { action, needs, follows, begun: BTreeMap::new(), num_begun: [0; 2] }
     }
 
     /// Makes the next task need this one, which follows all others.
@@ -519,13 +519,4 @@ impl Cursor {
 fn tidy(tasks: &mut Vec<TaskId>) {
     tasks.sort_unstable();
     tasks.dedup();
-}
-
-/// Index of the queue of exchanges along an axis; both axes of tensor parallelism share one.
-const fn line(axis: Axis) -> usize {
-    match axis {
-        Axis::Tensor | Axis::ExpertTensor => 0,
-        Axis::Context => 1,
-        Axis::Expert => 2,
-    }
 }

@@ -8,7 +8,6 @@ mod build;
 mod exchanges;
 mod task;
 
-use super::orders::whole_schedule;
 use super::work::{Builder, Step};
 use build::RankTasks;
 pub use task::{Members, Peer, Task, TaskId, TaskKind, TasksError};
@@ -25,12 +24,7 @@ impl Step<'_> {
     /// Replicas that exchange something other than collectives, and a vocabulary over pipeline ranks.
     pub fn tasks(&self) -> Result<Vec<Vec<Task>>, TasksError> {
         self.check_transparent()?;
-        let [p, v, m] = [
-            self.layout.pipeline_parallel,
-            self.layout.virtual_stages,
-            self.layout.num_micro_batches,
-        ];
-        let order = simulator::Order::new(&whole_schedule(self.layout.schedule, p, m, v)?);
+        let order = simulator::Order::new(&self.schedule()?);
         let parts = self.assignment.parts();
         let builder = Builder::new(self.assignment, &self.layout);
         let of_rank = |rank: usize| {

@@ -81,10 +81,7 @@ impl Composition {
     ) -> Result<Vec<(String, Tree)>, ImportError> {
         let mut own = tree.keys().to_vec();
         own.retain(|it| it.0 != DEFAULTS);
-        let listed = match tree.get(DEFAULTS) {
-            Some(Tree::List(listed)) => listed.as_slice(),
-            _ => &[],
-        };
+        let listed = tree.get(DEFAULTS).map_or(&[][..], Tree::items);
         // Groups of files, which verl has of its own, are no texts.
         let names: Vec<&str> = listed.iter().filter_map(Tree::text).collect();
         let last = (!names.contains(&SELF)).then_some(SELF);

@@ -365,15 +365,7 @@ fn of_tree(
     let within = |path: &[&str]| path.iter().try_fold(tree, |tree, key| tree.get(key));
     let paths = [wrapper.within, wrapper.or_within];
     let inner = paths.into_iter().find_map(within).unwrap_or(tree);
-    let values = |tree: &Tree| -> Vec<(String, Vec<String>)> {
-        let leaves = tree.leaves().into_iter();
-        let given = leaves.filter_map(|(key, leaf)| match leaf {
-            Leaf::Values(values) => Some((key, values)),
-            Leaf::Null | Leaf::NoKeys => None,
-        });
-        given.collect()
-    };
-    let mut all: Values = values(tree).into_iter().collect();
+    let mut all: Values = tree.values().into_iter().collect();
     for (key, words) in over {
         all.remove(key);
         if words.iter().all(|it| it.unknown.is_empty()) {
@@ -384,7 +376,7 @@ fn of_tree(
         let words = texts.iter().map(|it| references::value(it, &key, &all)).collect();
         (key, words)
     };
-    Ok(values(inner).into_iter().map(setting).collect())
+    Ok(inner.values().into_iter().map(setting).collect())
 }
 
 /// Options `--key value`, `--key=value` and `key=value`, by the names of keys.

@@ -194,6 +194,13 @@ fn started(words: &[Word], place: usize, is_it: impl Fn(&[Word], usize) -> bool)
     (0..words.len()).find(|at| is_it(words, *at))
 }
 
+/// [`started`], where the files beside the command do not matter.
+macro_rules! anywhere {
+    ($is_it:expr) => {
+        |words, place, _| started(words, place, $is_it)
+    };
+}
+
 /// Returns whether a word is one of some names, and the next, if one is given, is one of its commands.
 fn is_command(words: &[Word], at: usize, names: &[&str], commands: &[&str]) -> bool {
     let next = words.get(at + 1).map_or("", |it| it.text.as_str());
@@ -209,12 +216,10 @@ fn has_option(words: &[Word], names: &[&str]) -> bool {
 
 /// axolotl: its YAML.
 pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
-    starts: |words, place, _| {
-        started(words, place, |words, at| {
-            is_command(words, at, &["axolotl"], &["train", "preprocess"])
-                || words[at].text == "axolotl.cli.train"
-        })
-    },
+    starts: anywhere!(|words, at| {
+        is_command(words, at, &["axolotl"], &["train", "preprocess"])
+            || words[at].text == "axolotl.cli.train"
+    }),
     has_keys: |tree| {
         tree.has("base_model")
             && tree.has_any(&["sequence_len", "micro_batch_size", "datasets", "adapter"])
@@ -249,15 +254,13 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
 
 /// Programs of DeepSpeed-Chat, and those that took its options over: they make DeepSpeed's configuration of these.
 pub(in super::super) static DEEPSPEED_CHAT_TOOL: Tool = Tool {
-    starts: |words, place, _| {
-        started(words, place, |words, at| {
-            // It is a flag of `accelerate launch` too.
-            is_program(words, at)
-                && !words.iter().any(|it| basename(&it.text) == "accelerate")
-                && has_option(words, &["zero_stage"])
-                && has_option(words, &["per_device_train_batch_size"])
-        })
-    },
+    starts: anywhere!(|words, at| {
+        // It is a flag of `accelerate launch` too.
+        is_program(words, at)
+            && !words.iter().any(|it| basename(&it.text) == "accelerate")
+            && has_option(words, &["zero_stage"])
+            && has_option(words, &["per_device_train_batch_size"])
+    }),
     ..wrapping!(DEEPSPEED_CHAT, tool(Target::new("deepspeed-chat", "DeepSpeed-Chat", "deepspeed")))
 };
 
@@ -282,15 +285,13 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     // swift/model/utils.py, get_default_device_map.
     spreads_layers: true,
     starts_ranks: true,
-    starts: |words, place, _| {
-        started(words, place, |words, at| {
-            is_command(words, at, &["swift"], &["sft", "pt", "rlhf"])
-                || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
-                    .contains(&words[at].text.as_str())
-                || words[at].text.ends_with("swift/cli/sft.py")
-                || is_program(words, at) && has_swift_options(words, at)
-        })
-    },
+    starts: anywhere!(|words, at| {
+        is_command(words, at, &["swift"], &["sft", "pt", "rlhf"])
+            || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
+                .contains(&words[at].text.as_str())
+            || words[at].text.ends_with("swift/cli/sft.py")
+            || is_program(words, at) && has_swift_options(words, at)
+    }),
     has_keys: |tree| tree.has("model") && tree.has_any(&TUNER),
     ..wrapping!(SWIFT, tool(Target::new("ms-swift", "ms-swift 4", "fsdp2")))
 };
@@ -298,9 +299,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
 /// ms-swift with Megatron: options of `megatron sft` and its sisters.
 pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
     starts_ranks: true,
-    starts: |words, place, _| {
-        started(words, place, |words, at| at == 0 && is_megatron_swift(words))
-    },
+    starts: anywhere!(|words, at| at == 0 && is_megatron_swift(words)),
     ..wrapping!(
         MEGATRON_SWIFT,
         of_megatron(Target::new("megatron-swift", "ms-swift 4 with Megatron", "megatron-core"))
@@ -310,12 +309,10 @@ pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
 /// slime: options of `train.py`, Megatron's among them.
 pub(in super::super) static SLIME_TOOL: Tool = Tool {
     is_by_ray: true,
-    starts: |words, place, _| {
-        started(words, place, |words, at| {
-            let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
-            words[at].is_python("train") && is_own
-        })
-    },
+    starts: anywhere!(|words, at| {
+        let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
+        words[at].is_python("train") && is_own
+    }),
     ..wrapping!(SLIME, of_megatron(Target::new("slime", "slime", "megatron-core")))
 };
 
@@ -349,9 +346,7 @@ fn strategy(tree: &Tree) -> Option<&str> {
 /// verl: options of its trainers, as Hydra takes them.
 pub(in super::super) static VERL_TOOL: Tool = Tool {
     is_by_ray: true,
-    starts: |words, place, _| {
-        started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
-    },
+    starts: anywhere!(|words, at| is_verl(words, at) && !is_megatron(words)),
     has_keys: |tree| tree.has("actor_rollout_ref") && strategy(tree) != Some("megatron"),
     // Hydra refuses keys of the actor for what is trained by SFT.
     takes_key: |key, text| !key.starts_with(ACTOR) || text.contains(ACTOR.trim_end_matches('.')),
@@ -361,9 +356,7 @@ pub(in super::super) static VERL_TOOL: Tool = Tool {
 /// verl whose actor is trained with Megatron.
 pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
     is_by_ray: true,
-    starts: |words, place, _| {
-        started(words, place, |words, at| is_verl(words, at) && is_megatron(words))
-    },
+    starts: anywhere!(|words, at| is_verl(words, at) && is_megatron(words)),
     has_keys: |tree| strategy(tree) == Some("megatron"),
     ..wrapping!(
         MEGATRON_VERL,
@@ -401,9 +394,7 @@ pub(in super::super) static NEMO_TOOL: Tool = Tool {
 
 /// torchtune: the YAML of its recipes.
 pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
-    starts: |words, place, _| {
-        started(words, place, |words, at| is_command(words, at, &["tune"], &["run"]))
-    },
+    starts: anywhere!(|words, at| is_command(words, at, &["tune"], &["run"])),
     has_keys: |tree| {
         let has = |key: &str| tree.get(key).is_some_and(|it| it.has("_component_"));
         has("model") || has("tokenizer")

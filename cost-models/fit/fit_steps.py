@@ -48,7 +48,7 @@ OTHER_CAUSES = ["sc21_t2_z3", "ttgb_q32b_fsdp4_rep2", "_hf_z0_"]
 WITH_CACHES = ["bigscience", "bigscience_v100", "dlperf_gpt", "flagperf"]
 
 OF_SEVERAL_FILES = """
-alpa dgxc flagperf megatron_bridge mlperf mosaic_llm_foundry named_models oellm qwen_finetune vtrain
+alpa dgxc flagperf lumen megatron_bridge mlperf mosaic_llm_foundry named_models oellm qwen_finetune vtrain
 """.split()
 
 

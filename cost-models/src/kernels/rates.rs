@@ -154,8 +154,7 @@ impl Chosen {
 /// | Hopper (PCIe) | H100 | 0.90 | assumed; limited by power |
 /// | Blackwell | B200 | 1 | GB200: 1822 of 2500, B300: 1769 of 2250 |
 /// | CDNA 2 | H100 | 0.80 | assumed |
-/// | CDNA 3 | H100 | 0.70 | MI300X 668 of 1307, MI325X 785 of 1300 |
-/// | CDNA 4 | H100 | 0.78 | MI355X 1565 of 2500 |
+/// | CDNA 3 and 4 | H100 | 1 | their ceilings (MI300X 668 of 1307, MI325X 785 of 1300, MI355X 1565 of 2500) are priors of `frameworks/fitted.json` |
 /// | TPU | H100 | 1.15 | scaling book: matrix products near peak |
 /// | Trainium | H100 | 1 | assumed |
 /// | Gaudi | H100 | 1.05 | Gaudi2 419 of 432, Gaudi3 1243 of 1677 |
@@ -169,8 +168,7 @@ fn nearest(gpu: &Gpu) -> (&'static str, f64) {
         Architecture::Hopper => ("h100", 0.90),
         Architecture::Blackwell => ("b200", 1.0),
         Architecture::Cdna2 => ("h100", 0.80),
-        Architecture::Cdna3 => ("h100", 0.70),
-        Architecture::Cdna4 => ("h100", 0.78),
+        Architecture::Cdna3 | Architecture::Cdna4 => ("h100", 1.0),
         Architecture::Tpu => ("h100", 1.15),
         Architecture::Trainium => ("h100", 1.0),
         Architecture::Gaudi => ("h100", 1.05),

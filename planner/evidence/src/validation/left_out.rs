@@ -5,10 +5,11 @@ use cost_models::constants;
 use super::setup::Setup;
 
 /// Sources with several files, by the common prefix of their names.
-const OF_SEVERAL_FILES: [&str; 10] = [
+const OF_SEVERAL_FILES: [&str; 11] = [
     "alpa",
     "dgxc",
     "flagperf",
+    "lumen",
     "megatron_bridge",
     "mlperf",
     "mosaic_llm_foundry",

@@ -92,7 +92,8 @@ impl Network {
         let of_node = cluster.levels.first().and_then(|level| level.ranks);
         let levels = cluster.levels.iter().enumerate().map(|(index, level)| {
             let interfaces = level.interfaces_per_node.or(of_node);
-            let ranks_per_interface = of_node.zip(interfaces).map_or(1, |(ranks, of)| ranks / of);
+            let ranks_per_interface =
+                of_node.zip(interfaces).map_or(1, |(ranks, of)| (ranks / of).max(1));
             Level { ranks_per_interface, ..Level::new(index, level, architecture) }
         });
         Self {
@@ -296,7 +297,7 @@ impl Network {
         let ends = StridedGroup { size: 2, stride: group.stride.max(self.levels[inner].ranks) };
         let of_node = group.members_within(self.levels[0].ranks);
         let shared = self.levels[outermost].ranks_per_interface.min(of_node);
-        self.time(Collective::SendReceive, ends, bytes.shard(shared.max(1).into()))
+        self.time(Collective::SendReceive, ends, bytes.shard(shared.into()))
     }
 
     /// Bandwidth of a rank over the innermost level, in one direction; zero without levels.

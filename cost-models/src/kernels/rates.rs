@@ -154,7 +154,7 @@ impl Chosen {
 /// | Hopper (PCIe) | H100 | 0.90 | assumed; limited by power |
 /// | Blackwell | B200 | 1 | GB200: 1822 of 2500, B300: 1769 of 2250 |
 /// | CDNA 2 | H100 | 0.80 | assumed |
-/// | CDNA 3 and 4 | H100 | 1 | their ceilings (MI300X 668 of 1307, MI325X 785 of 1300, MI355X 1565 of 2500) are priors of `frameworks/fitted.json` |
+/// | CDNA 3 and 4 | H100 | 1 | their ceilings (MI300X 668 of 1307, MI325X 785 of 1300, MI355X 1565 of 2500) are in `data/priors.json`, for the constants of whole steps |
 /// | TPU | H100 | 1.15 | scaling book: matrix products near peak |
 /// | Trainium | H100 | 1 | assumed |
 /// | Gaudi | H100 | 1.05 | Gaudi2 419 of 432, Gaudi3 1243 of 1677 |

@@ -185,29 +185,29 @@ fn cluster_preset(name: &str) -> Option<Cluster> {
 
 /// Reads nodes of several presets, such as `a100:4,h100:2`; `None` where the text has another form.
 fn read_groups(text: &str) -> Option<anyhow::Result<Cluster>> {
-    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
-    let counted = |part: &&str| {
-        let (name, nodes) = part.rsplit_once(':')?;
-        Some((name.trim().to_owned(), nodes.trim().parse::<u32>().ok()?))
-    };
-    let groups = parts.iter().map(counted).collect::<Option<Vec<_>>>()?;
-    let group = |(name, nodes): (String, u32)| {
+    let group = |(name, nodes): (&str, u32)| {
         anyhow::ensure!(
-            !is_there(Path::new(&name)),
+            !is_there(Path::new(name)),
             "`--cluster {text}`: `{name}` is a file, and only presets are counted so\n\
              hint: a file with `groups`: [{{\"nodes\": {nodes}, \"cluster\": ..}}, ..], each with a preset's name or all of a cluster"
         );
-        let cluster = cluster_preset(&name).ok_or_else(|| no_cluster(&name))?;
+        let cluster = cluster_preset(name).ok_or_else(|| no_cluster(name))?;
         anyhow::Ok(NodeGroup { nodes, cluster })
     };
-    let groups = groups.into_iter().map(group).collect::<anyhow::Result<Vec<_>>>();
+    let groups = counted_groups(text)?.into_iter().map(group).collect::<anyhow::Result<Vec<_>>>();
     Some(groups.and_then(|groups| Ok(Cluster::of_groups(groups, Vec::new())?)))
+}
+
+/// Names of presets and numbers of nodes in a text such as `a100:4,h100:2`.
+fn counted_groups(text: &str) -> Option<Vec<(&str, u32)>> {
+    let parts = text.split(',').map(|part| part.rsplit_once(':'));
+    parts.map(|part| Some((part?.0.trim(), part?.1.trim().parse().ok()?))).collect()
 }
 
 /// Number of nodes that `--cluster h100:2` counts, of all presets.
 pub(crate) fn counted_nodes(text: &str) -> Option<u32> {
-    let counted = |part: &str| part.rsplit_once(':')?.1.trim().parse::<u32>().ok();
-    text.split(',').map(counted).try_fold(0_u32, |sum, nodes| Some(sum.saturating_add(nodes?)))
+    let groups = counted_groups(text)?.into_iter();
+    Some(groups.fold(0, |sum, (_, nodes)| sum.saturating_add(nodes)))
 }
 
 /// Reads a cluster: a preset's name, nodes of several presets, or a file.

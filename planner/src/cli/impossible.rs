@@ -224,7 +224,6 @@ fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
         pipeline_parallel,
         virtual_stages: fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages()),
         data_parallel,
-        micro_batch_size: plain.micro_batch_size,
         num_micro_batches: u32::try_from(num_micro_batches).ok()?,
         schedule,
         ..plain.sharded(&sharding)

@@ -91,7 +91,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
             warn_of_hardware(&input.framework, &input.cluster);
         }
         if !args.quiet {
-            warn_of_value(&input, args.over.what, points.is_empty());
+            warn_of_value(&input, args.over.what, &fixed, points.is_empty());
         }
         // Values are compared with one framework: that of the first, where none is named.
         setting.framework.get_or_insert_with(|| input.framework.name.clone());
@@ -162,17 +162,17 @@ fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The problem at one value of the swept quantity.
 /// Warns of what `search` warns of for the same value: of what is varied, or once.
-fn warn_of_value(input: &Input, over: Varied, is_first: bool) {
+fn warn_of_value(input: &Input, over: Varied, fixed: &PartialLayout, is_first: bool) {
     if is_first || over == Varied::SequenceLength {
         warn_of_long_sequence(input);
     }
     if is_first || over == Varied::Gpus {
-        warn_of_nodes(input.problem.limits.num_gpus, &input.cluster, &PartialLayout::default());
+        warn_of_nodes(input.problem.limits.num_gpus, &input.cluster, fixed);
     }
 }
 
+/// The problem at one value of the swept quantity.
 fn posed(
     args: &SweepArgs,
     setting: &TrainingArgs,

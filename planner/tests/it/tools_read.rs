@@ -120,6 +120,7 @@ fn a_setting_changes_what_is_predicted_only_where_it_does_in_the_tool() {
                  [activation_checkpoint]\nmode = \"full\"\n[compile]\nenable = true\n";
     let axolotl = "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 1\nsequence_len: 8192\nbf16: true\n\
                    gradient_accumulation_steps: 1\ndatasets: []\n";
+    let swift = "swift sft --tuner_type lora --lora_rank 8 --max_length 8192 --per_device_train_batch_size 1 \\\n";
     let old = "[training]\nbatch_size = 8\nseq_len = 8192\ntensor_parallel_degree = 1\n[activation_checkpoint]\n\
                mode = \"full\"\n[experimental]\npipeline_parallel_degree = 4\n";
     let work = tempfile::tempdir().unwrap();
@@ -144,6 +145,9 @@ fn a_setting_changes_what_is_predicted_only_where_it_does_in_the_tool() {
         ("titan.toml", titan, "components = [\"model\", \"loss\"]\n", true),
         ("titan.toml", old, "pipeline_parallel_microbatches = 4\n", true),
         ("titan.toml", old, "pipeline_parallel_microbatches = 8\n", false),
+        ("swift.sh", swift, "--model NousResearch/Meta-Llama-3-8B\n", true),
+        ("swift.sh", swift, "--model NousResearch/Meta-Llama-3-8B-AWQ\n", false),
+        ("swift.sh", swift, "--check_model false\n", true),
         ("axolotl.yaml", axolotl, "adapter:\nlora_r: 8\nlora_target_modules: [q_proj]\n", true),
         (
             "axolotl.yaml",

@@ -48,16 +48,14 @@ fn base_weights(given: &ParsedOptions) -> Result<WeightFormat, OptionError> {
         || given.is_on("use_qlora")?
         || bits == Some("4")
         || is_mode(given, &["qlora"]);
-    let is_8bit = given.is_on("load_in_8bit")? || bits == Some("8");
     let name = given.text_if_known("model_name_or_path").unwrap_or_default().to_lowercase();
     let is_quantized = QUANTIZED.iter().any(|it| name.contains(it));
-    let is_named_8bit = name.contains("int8") || name.contains("8bit");
+    let is_named_8bit = is_quantized && (name.contains("int8") || name.contains("8bit"));
+    let is_8bit = given.is_on("load_in_8bit")? || bits == Some("8") || is_named_8bit;
     Ok(match (is_4bit, is_8bit) {
-        (true, _) => WeightFormat::Nf4,
-        (_, true) => WeightFormat::Int8,
-        _ if is_quantized && is_named_8bit => WeightFormat::Int8,
-        _ if is_quantized => WeightFormat::Nf4,
-        _ => WeightFormat::Plain,
+        (false, true) => WeightFormat::Int8,
+        (false, false) if !is_quantized => WeightFormat::Plain,
+        _ => WeightFormat::Nf4,
     })
 }
 

@@ -116,7 +116,7 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
                 && given.count(number)?.is_some_and(|it: u32| it > 1)
             {
                 let why = format!(
-                    "an input is kept for each of so many layers with `{method} uniform`; for every layer, as planned"
+                    "`{method} uniform` keeps the input of each chunk of layers; that of every layer is planned"
                 );
                 settings.unread.push(Unread::new(number, why));
             }

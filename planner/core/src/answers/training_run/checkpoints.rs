@@ -90,7 +90,8 @@ impl CheckpointBytes {
         let mut shapes = dense_shapes;
         shapes.add_times(expert_shapes, 1);
         let all = trained as f64 * (weight + bytes.of(trained, shapes).optimizer);
-        Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest) }
+        // The largest of unequal shares, as in `Bytes::shard`.
+        Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest.ceil()) }
     }
 
     /// Times of a checkpoint. Without `asynchronous` training stops until it is written. With it, training stops until

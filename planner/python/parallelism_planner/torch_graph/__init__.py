@@ -175,6 +175,14 @@ def check_parameters(reader: Reader, needed: set[str]) -> None:
         tied = [node.name for node in reader.b.nodes.values() if node.tied_to == owner]
         if owner in needed or any(each in needed for each in [*parts, *tied]):
             kept.setdefault(key[0], set()).update(range(key[1], key[2]))
+    tensors = reader.program.state_dict
+    paths = sorted({reader.parameters[key][0] for key in read if key in reader.parameters})
+    frozen = [path for path in paths if not getattr(tensors[path], "requires_grad", True)]
+    if 0 < len(frozen) < len(paths):
+        raise UnsupportedModule(
+            f"{len(frozen)} of {len(paths)} parameters are not trained: {', '.join(frozen[:8])}\n"
+            "hint: a graph trains all of its parameters: give the part of the module that is trained"
+        )
     lost = [reader.parameters[key][0] for key in sorted(read, key=str) if len(kept.get(key[0], ())) < key[2]]
     if lost:
         raise UnsupportedModule(

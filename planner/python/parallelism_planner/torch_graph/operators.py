@@ -387,7 +387,11 @@ def softmax(r: Reader, a: Arguments) -> Value:
 
 def mean_loss(name: str) -> Row:
     def row(r: Reader, a: Arguments) -> Value:
-        x = r.b.tidy(r.value(a["self"]))
+        x, target = r.value(a["self"]), a.get("target")
+        # A target that is computed has a gradient too: the loss is then of a difference.
+        if name == "mean_squared_error" and isinstance(target, Value) and r.b.nodes[target.node].kind != "input":
+            x = r.value(r.both("subtract", x, target))
+        x = r.b.tidy(x)
         attributes: Arguments = {}
         if name == "cross_entropy":
             x, classes = r.b.single(x, 1 if len(x.axes) > 1 else 0)
@@ -395,6 +399,12 @@ def mean_loss(name: str) -> Row:
         return r.b.add(name, [x], [], [], **attributes)
 
     return row
+
+
+def power(r: Reader, a: Arguments) -> Any:
+    if isinstance(a["exponent"], (Value, Parameter)):
+        raise Unsupported("a power whose exponent is computed")
+    return r.b.like("elementwise", r.value(a["self"]), function="power")
 
 
 def binary_cross_entropy(r: Reader, a: Arguments) -> Any:
@@ -423,7 +433,7 @@ ROWS: dict[str, Row] = {
             "hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish", "hardtanh": "hard_tanh", "relu6": "hard_tanh",
             "clamp": "hard_tanh", "clamp_min": "hard_tanh", "clamp_max": "hard_tanh", "leaky_relu": "leaky_relu",
             "log": "log", "log1p": "log", "log_sigmoid": "softplus", "masked_fill": "masked_fill", "mish": "mish",
-            "neg": "negative", "pow": "power", "square": "power", "reciprocal": "reciprocal", "rsqrt": "rsqrt",
+            "neg": "negative", "square": "power", "reciprocal": "reciprocal", "rsqrt": "rsqrt",
             "sin": "sin", "softplus": "softplus", "sqrt": "sqrt",
         }.items()
     },
@@ -434,6 +444,7 @@ ROWS: dict[str, Row] = {
         "eq ne lt le gt ge logical_and logical_or bitwise_and bitwise_or __and__ __or__".split(),
         two("compare", "compare_constant"),
     ),
+    "pow": power,
     "logical_not": function("compare_constant"), "bitwise_not": function("compare_constant"), "where": where,
     "dropout": dropout, "feature_dropout": dropout,
     "convolution": convolution, "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,

@@ -207,6 +207,9 @@ fn a_plan_with_hosts_is_read_again_and_exported_with_them() {
     ] {
         assert!(script.contains(part), "{part}\n{script}");
     }
+    // Under `set -u` a variable is set before it is used.
+    let [set, used] = ["HERE=", "$HERE/hostfile"].map(|part| script.find(part));
+    assert!(set.is_some() && set < used, "{script}");
 }
 
 #[test]

@@ -114,7 +114,12 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
     // MPI starts a total number of ranks; the other launchers start equal numbers on each node.
     if target != Target::EXECUTOR && nodes * each != gpus {
         let what = format!("{gpus} ranks on nodes of {each}: as many are started on each node");
-        lacks.push(Lack::new(what, format!("`--gpus {}`", nodes * each)));
+        let works = if plan.cluster.groups.is_empty() {
+            format!("`--gpus {}`", nodes * each)
+        } else {
+            "groups of nodes with as many GPUs each".to_owned()
+        };
+        lacks.push(Lack::new(what, works));
     }
     lacks
 }

@@ -84,7 +84,12 @@ impl<'a> ExportView<'a> {
 
     /// Number of nodes that the plan uses, and of GPUs on each.
     pub fn nodes(&self) -> [u32; 2] {
-        let (gpus, node) = (self.plan.num_gpus, self.plan.cluster.gpus_per_node);
+        let (gpus, cluster) = (self.plan.num_gpus, &self.plan.cluster);
+        let of_groups = cluster.groups.iter().map(|it| it.cluster.gpus_per_node).max();
+        if let Some(most) = of_groups {
+            return [cluster.num_nodes(gpus), most];
+        }
+        let node = cluster.gpus_per_node;
         if gpus <= node { [1, gpus] } else { [gpus.div_ceil(node), node] }
     }
 

@@ -35,23 +35,47 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
     let tagged =
         |name: &'static str| root.descendants().filter(move |node| node.has_tag_name(name));
     let gpus = of_class(&GPUS).max(tagged("gpu").count());
-    let speeds = tagged("net").filter_map(|net| net.attribute("speed")?.parse::<f64>().ok());
+    let near = tagged("net").filter(|net| is_near(*net, root));
+    let speeds = near.filter_map(|net| net.attribute("speed")?.parse::<f64>().ok());
     let speeds: Vec<f64> = speeds.collect();
     let bandwidth: f64 = speeds.iter().map(|speed| speed * MEGABIT / 8.0).sum();
     Ok(NodeLinks {
         gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
         nvlinks: nvlinks(tagged("gpu"), gpus),
-        interfaces: u32::try_from(speeds.len().max(of_class(&INTERFACES))).unwrap_or(u32::MAX),
+        is_mesh: tagged("nvlink").all(|link| link.attribute("tclass") != Some(SWITCH)),
+        interfaces: u32::try_from(if tagged("net").next().is_some() {
+            speeds.len()
+        } else {
+            of_class(&INTERFACES)
+        })
+        .unwrap_or(u32::MAX),
         interface_bandwidth: (bandwidth > 0.0).then(|| BytesPerSecond::new(bandwidth)),
     })
+}
+
+/// Class of a bridge: an NVSwitch.
+const SWITCH: &str = "0x068000";
+
+/// True if no interface is nearer to some GPU: those of storage are farther from all. Two devices are as near as the part
+/// of the tree is deep that has both.
+fn is_near(net: Node<'_, '_>, root: Node<'_, '_>) -> bool {
+    let is_gpu = |node: &Node<'_, '_>| {
+        let class = node.attribute("class").unwrap_or_default();
+        node.has_tag_name("gpu") || GPUS.iter().any(|it| class.starts_with(it))
+    };
+    let depth = |net: Node<'_, '_>, gpu: Node<'_, '_>| {
+        let common = net.ancestors().find(|it| gpu.ancestors().any(|other| other == *it));
+        common.map_or(0, |common| common.ancestors().count())
+    };
+    let nets: Vec<_> = root.descendants().filter(|it| it.has_tag_name("net")).collect();
+    let mut gpus = root.descendants().filter(is_gpu).peekable();
+    let nearest = |gpu| nets.iter().map(|other| depth(*other, gpu)).max();
+    gpus.peek().is_none() || gpus.any(|gpu| Some(depth(net, gpu)) == nearest(gpu))
 }
 
 /// NVLinks of the GPU that has fewest, and the GPUs that they join, at once or by way of others or of switches; `None`
 /// where GPUs are not described.
 fn nvlinks<'a>(gpus: impl Iterator<Item = Node<'a, 'a>>, all: usize) -> Option<[u32; 2]> {
-    /// Class of a bridge: an NVSwitch.
-    const SWITCH: &str = "0x068000";
-
     let gpus: Vec<Node<'a, 'a>> = gpus.collect();
     let links = |gpu: usize| gpus[gpu].children().filter(|it| it.has_tag_name("nvlink"));
     let bus = |gpu: usize| gpus[gpu].parent().and_then(|pci| pci.attribute("busid"));

@@ -1,6 +1,6 @@
 //! Links of the GPUs of a node.
 
-use ir::cluster::{Architecture, Cluster, NetworkLevel};
+use ir::cluster::{Architecture, Cluster, Gpu, NetworkLevel, Wiring};
 use ir::units::BytesPerSecond;
 
 use super::error::TopologyError;
@@ -12,6 +12,8 @@ pub struct NodeLinks {
     pub gpus: u32,
     /// NVLinks of a GPU, and the number of GPUs that they join; `None` where it does not say.
     pub nvlinks: Option<[u32; 2]>,
+    /// True if a GPU's NVLinks lead to the others themselves, so that it has a share of them to each.
+    pub is_mesh: bool,
     /// Number of network interfaces; 0 where it does not say.
     pub interfaces: u32,
     /// Bandwidth of all interfaces together, one direction, where it says so.
@@ -25,9 +27,11 @@ const SAME: f64 = 0.1;
 ///
 /// # Source
 ///
-/// NVIDIA's white papers of V100, A100, H100 and Blackwell.
-fn of_nvlink(architecture: Architecture) -> Option<f64> {
-    match architecture {
+/// NVIDIA's white papers of V100, A100, GA102, H100 and Blackwell.
+fn of_nvlink(gpu: &Gpu) -> Option<f64> {
+    const GA102: [&str; 4] = ["A40", "A6000", "A5000", "3090"];
+    match gpu.architecture {
+        Architecture::Ampere if GA102.iter().any(|name| gpu.name.contains(name)) => Some(14.0625e9),
         Architecture::Volta | Architecture::Ampere | Architecture::Hopper => Some(25e9),
         Architecture::Blackwell => Some(50e9),
         _ => None,
@@ -55,7 +59,7 @@ impl NodeLinks {
     fn set_links(&self, cluster: &mut Cluster) {
         let Some([count, joined]) = self.nvlinks else { return };
         let within = BytesPerSecond::new(cluster.host_link_bandwidth.get());
-        let link = of_nvlink(cluster.gpu.architecture).map(|link| link * f64::from(count));
+        let link = of_nvlink(&cluster.gpu).map(|link| link * f64::from(count));
         let Some(first) = cluster.levels.first_mut() else { return };
         let bandwidth = if count == 0 { Some(within.get()) } else { link };
         let Some(bandwidth) = bandwidth else { return };
@@ -65,6 +69,9 @@ impl NodeLinks {
             first.name = if count == 0 { "PCIe".to_owned() } else { format!("{count} NVLinks") };
             first.bandwidth = BytesPerSecond::new(bandwidth);
             first.collective_rates = None;
+        }
+        if count > 0 && self.is_mesh && ranks > 2 {
+            first.wiring = Some(Wiring::Mesh);
         }
         if ranks < self.gpus && count > 0 {
             let through_host = NetworkLevel {

@@ -24,12 +24,10 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
     let mut lines = (1..).zip(plain.lines());
     let heading =
         lines.find(|(_, line)| is_heading(line)).map(|(_, line)| line).unwrap_or_default();
-    let is_device = |word: &&str| {
-        let name = word.trim_end_matches(|it: char| it.is_ascii_digit());
-        ["GPU", "NIC", "mlx5_", "mlx"].contains(&name)
-    };
-    let columns: Vec<&str> = heading.split_whitespace().take_while(is_device).collect();
-    let gpus = columns.iter().filter(|name| name.starts_with("GPU")).count();
+    // Interfaces have names of any kind, then come the columns of processors.
+    let columns: Vec<&str> =
+        heading.split_whitespace().take_while(|word| !word.starts_with("CPU")).collect();
+    let gpus = columns.iter().take_while(|name| name.starts_with("GPU")).count();
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut last = 0;
     for (index, line) in lines {
@@ -54,6 +52,7 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
     Ok(NodeLinks {
         gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
         nvlinks: nvlinks(&rows, gpus),
+        is_mesh: is_mesh(&rows, gpus),
         interfaces: interfaces(&rows, gpus),
         interface_bandwidth: None,
     })
@@ -87,6 +86,17 @@ fn nvlinks(rows: &[Vec<String>], gpus: usize) -> Option<[u32; 2]> {
         [count, reached]
     };
     (0..gpus).map(of_gpu).min()
+}
+
+/// True if each GPU has as many NVLinks to each that it has some to, and they add up.
+fn is_mesh(rows: &[Vec<String>], gpus: usize) -> bool {
+    let links = |cell: &String| cell.strip_prefix("NV").and_then(|count| count.parse::<u32>().ok());
+    rows.iter().take(gpus).all(|row| {
+        let mut counts: Vec<u32> = row[..gpus].iter().filter_map(links).collect();
+        let sum: u32 = counts.iter().sum();
+        counts.dedup();
+        counts.len() == 1 && sum <= MOST_NVLINKS
+    })
 }
 
 /// The most NVLinks of a GPU (H100, B200).

@@ -134,6 +134,9 @@ impl NodeTree {
         if chosen.len() > 1 {
             let together =
                 chosen.iter().fold(0, |divisor, (_, count)| common_divisor(divisor, *count));
+            // Of leaves that have little in common the smallest counts: few groups of ranks end within one.
+            let least = chosen.iter().map(|(_, count)| *count).min().unwrap_or(together);
+            let together = if together * 2 < least { least } else { together };
             let ranks = u32::try_from(together).unwrap_or(u32::MAX).saturating_mul(gpus_per_node);
             self.set_level(&mut cluster, ranks, gpus_per_node);
         }

@@ -18,8 +18,11 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     let start = if view.plan.hosts.is_empty() {
         start
     } else {
+        // Files that the program reads have set it already.
+        let here =
+            if program.extra_files.is_empty() { here(program) + "\n" } else { String::new() };
         format!(
-            "# Nodes in the order of the plan.\nexport SLURM_HOSTFILE=\"$HERE/{HOSTFILE}\"\n{start}"
+            "# Nodes in the order of the plan.\n{here}export SLURM_HOSTFILE=\"$HERE/{HOSTFILE}\"\n{start}"
         )
     };
     let first = "$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)";

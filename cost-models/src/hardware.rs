@@ -103,7 +103,8 @@ impl Hardware {
     #[must_use]
     pub fn among(mut self, num_gpus: u32) -> Self {
         self.device.take_slowest_of(num_gpus);
-        Self { host: self.host.map(|host| host.among(num_gpus)), ..self }
+        let host = self.host.map(|host| host.among(num_gpus));
+        Self { host, network: self.network.among(num_gpus), ..self }
     }
 
     /// Time outside of passes in which a step waits for the host.

@@ -2,7 +2,8 @@
 
 /// The ranks `first, first + stride, ..` that take part in a collective.
 ///
-/// `first` is assumed to be aligned, as in groups of a mesh: a group of stride 1 and size 8 is within one node of 8.
+/// `first` is a multiple of the ranks that the group spans, as in groups of a mesh: a group of stride 1 and size 8 is
+/// within one node of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StridedGroup {
     /// Number of ranks.
@@ -19,8 +20,18 @@ impl StridedGroup {
 
     /// Number of members within one domain of `ranks` ranks; at least one.
     ///
-    /// Where the stride does not divide the domain, the emptiest domain counts.
+    /// Where the stride does not divide the domain, or a domain ends within some of the groups, the emptiest domain
+    /// counts.
     pub(crate) fn members_within(self, ranks: u32) -> u32 {
-        (ranks / self.stride.max(1)).clamp(1, self.size.max(1))
+        let (stride, size) = (self.stride.max(1), self.size.max(1));
+        let span = stride.saturating_mul(size);
+        if span <= ranks && ranks != u32::MAX && !ranks.is_multiple_of(span) {
+            return (common_divisor(ranks, span) / stride).max(1);
+        }
+        (ranks / stride).clamp(1, size)
     }
+}
+
+const fn common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -29,6 +29,8 @@ const NODES_MEASURED: f64 = 4.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     levels: Vec<Level>,
+    /// Ranks of a node.
+    gpus_per_node: u32,
     /// Relative increase of a transfer's time over nodes for each doubling of their number, from congestion and rings
     /// that wait for their slowest link.
     pub growth: f64,
@@ -36,8 +38,9 @@ pub struct Network {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Level {
-    /// Ranks in one domain.
+    /// Ranks in one domain, and those of them that a job uses.
     ranks: u32,
+    used: u32,
     /// Bytes per second that one rank sends in a large collective of a whole domain.
     bandwidth: f64,
     wiring: Wiring,
@@ -98,8 +101,31 @@ impl Network {
         });
         Self {
             levels: levels.collect(),
+            gpus_per_node: cluster.gpus_per_node.max(1),
             growth: section::<BTreeMap<String, f64>>("network")["growth"],
         }
+    }
+
+    /// The network of a job of `num_gpus` ranks: it takes as few domains as hold it, and where that is possible equal
+    /// numbers of their nodes, so that groups of powers of two do not end beyond a rack.
+    #[must_use]
+    pub(crate) fn among(mut self, num_gpus: u32) -> Self {
+        for level in self.levels.iter_mut().filter(|level| level.ranks != u32::MAX) {
+            let domains = num_gpus.div_ceil(level.ranks.max(1)).max(1);
+            let each = num_gpus / domains;
+            let node = if level.ranks > self.gpus_per_node { self.gpus_per_node } else { 1 };
+            let is_even = num_gpus.is_multiple_of(domains) && each.is_multiple_of(node);
+            let is_alone = domains == 1;
+            level.used = if is_alone || is_even { each.max(1) } else { level.ranks };
+        }
+        self
+    }
+
+    /// Index of the first level that is reached over the interfaces of a node: levels beyond it are, too.
+    pub fn first_between_nodes(&self) -> usize {
+        let is_between = |level: &Level| level.ranks > self.gpus_per_node;
+        let mut levels = self.levels.iter().enumerate().skip(1);
+        levels.find(|(_, level)| is_between(level)).map_or(usize::MAX, |(index, _)| index)
     }
 
     /// Time of a collective on a whole buffer of `bytes`.
@@ -157,13 +183,13 @@ impl Network {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
-        let of_node = self.levels.first().map_or(1, |level| group.members_within(level.ranks));
+        let of_node = self.levels.first().map_or(1, |level| group.members_within(level.used));
         let of_node = of_node.min(own);
         let mut below = 1;
         let mut crossings: Vec<Crossing<'_>> = Vec::with_capacity(self.levels.len());
         for level in &self.levels {
             let is_beyond = level.ranks > num_ranks;
-            let within = group.members_within(level.ranks);
+            let within = group.members_within(level.used);
             let members = if is_beyond { within } else { within.min(own) };
             if members <= below {
                 continue;
@@ -295,7 +321,7 @@ impl Network {
         };
         // The two ranks are in different domains of the level below.
         let ends = StridedGroup { size: 2, stride: group.stride.max(self.levels[inner].ranks) };
-        let of_node = group.members_within(self.levels[0].ranks);
+        let of_node = group.members_within(self.levels[0].used);
         let shared = self.levels[outermost].ranks_per_interface.min(of_node);
         self.time(Collective::SendReceive, ends, bytes.shard(shared.into()))
     }
@@ -308,7 +334,7 @@ impl Network {
     /// Index of the outermost level that a collective of `group` crosses, which sets its pace; counted from the
     /// innermost, 0 for a group of one.
     pub fn outermost_level(&self, group: StridedGroup) -> usize {
-        let within = |level: &Level| group.members_within(level.ranks) == group.size.max(1);
+        let within = |level: &Level| group.members_within(level.used) == group.size.max(1);
         self.levels.iter().position(within).unwrap_or(self.levels.len().saturating_sub(1))
     }
 
@@ -320,7 +346,7 @@ impl Network {
     /// The outermost level that a collective of `group` crosses, with its members there; `None` for a group of one.
     pub fn crossed(&self, group: StridedGroup) -> Option<Crossed> {
         let level = self.outermost_level(group);
-        let within = |level: usize| self.levels.get(level).map(|it| group.members_within(it.ranks));
+        let within = |level: usize| self.levels.get(level).map(|it| group.members_within(it.used));
         let below = level.checked_sub(1).and_then(within).unwrap_or(1);
         let members = within(level).filter(|members| *members > below)?;
         Some(Crossed { level, below, members })
@@ -361,7 +387,7 @@ impl Network {
         let mut below = 1;
         let mut crossings = Vec::with_capacity(self.levels.len());
         for (index, level) in self.levels.iter().enumerate() {
-            let members = group.members_within(level.ranks);
+            let members = group.members_within(level.used);
             if members > below {
                 let reached = if index == 0 { members } else { group.size };
                 crossings.push(Crossing { level, below, members, reached });
@@ -383,6 +409,7 @@ impl Level {
         };
         Self {
             ranks: level.ranks.unwrap_or(u32::MAX),
+            used: level.ranks.unwrap_or(u32::MAX),
             bandwidth: level.bandwidth.get() * efficiency,
             wiring: level.wiring.unwrap_or(Wiring::Switched),
             ranks_per_interface: 1,

@@ -1,9 +1,11 @@
 //! Laws and textbook values of collectives.
 
 use cost_models::clusters::preset;
-use cost_models::{Basis, Collective, Network, StridedGroup};
+use cost_models::{Basis, Collective, Hardware, Network, Precision, StridedGroup};
 use ir::units::{Bytes, BytesPerSecond, Seconds};
 use proptest::prelude::*;
+
+use super::frameworks::training;
 
 fn kinds() -> impl Strategy<Value = Collective> {
     prop::sample::select(Collective::ALL.to_vec())
@@ -168,6 +170,28 @@ fn an_all_reduce_over_nodes_reaches_the_bandwidth_of_their_nics() {
 }
 
 /// A rank of a data-parallel group that spans nodes at stride 8 has its one NIC.
+/// Of groups of 64 ranks in racks of 72 some end beyond a rack; of 256 ranks each rack has 64, of 576 all 72.
+#[test]
+fn groups_that_end_beyond_a_rack_use_the_network_between() {
+    let cluster = preset("gb200-nvl72").unwrap();
+    let ideal = cost_models::frameworks::preset("ideal").unwrap();
+    let hardware = Hardware::new(&cluster, ideal, &training(Precision::Bf16)).unwrap();
+    let is_within = |num_gpus: u32, size: u32| {
+        let network = hardware.clone().among(num_gpus).network;
+        network.outermost_level(StridedGroup::contiguous(size)) == 0
+    };
+    for (num_gpus, size, expected) in [
+        (576, 64, false),
+        (576, 72, true),
+        (576, 8, true),
+        (144, 16, false),
+        (256, 64, true),
+        (64, 64, true),
+    ] {
+        assert_eq!(is_within(num_gpus, size), expected, "{size} of {num_gpus}");
+    }
+}
+
 #[test]
 fn a_group_with_one_rank_a_node_has_one_nic() {
     let cluster = preset("h100").unwrap();

@@ -168,8 +168,9 @@ impl<'a> Builder<'a> {
         let of_group = |group: usize| {
             let replicas = Replicas::new(problem, layout, group);
             let network = &replicas.hardware.network;
-            // What joins the groups of replicas is reached over the NICs of their own network.
-            let beyond = if problem.replica_groups.is_some() { 1 } else { usize::MAX };
+            // Levels beyond the node are reached over its NICs, and so is what joins groups of replicas.
+            let beyond = network.first_between_nodes();
+            let beyond = if problem.replica_groups.is_some() { beyond.min(1) } else { beyond };
             let level_of = |group| network.outermost_level(group).min(beyond);
             let level = level_of(replicas.group());
             let shares_link = Axis::ALL.map(|axis| {

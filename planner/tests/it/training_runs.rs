@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::bad_input::{Workplace, check_error};
-use crate::cli::planner;
+use crate::cli::run;
 use crate::random::{drawn, setups};
 
 /// A run on 128 GPUs, with 8 replicas of two shards each.
@@ -15,17 +15,11 @@ const RUN: &str = "search models/llama-3.1-8b --gpus 128 --global-batch-size 512
                    --quiet --tokens 1T";
 
 fn training_run(more: &str) -> Value {
-    let args = format!("{RUN} --format json {more}");
-    let args: Vec<&str> = args.split_whitespace().collect();
-    let run = planner(&args);
-    assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
-    let found: Value = serde_json::from_str(&run.stdout).unwrap();
-    found["training_run"].clone()
+    run(&format!("{RUN} --format json {more}")).json()["training_run"].clone()
 }
 
 fn is_refused(args: &str, words: &[&str]) {
-    let args: Vec<&str> = args.split_whitespace().collect();
-    check_error(&planner(&args), &args, words);
+    check_error(&run(args), &[args], words);
 }
 
 fn number(run: &Value, name: &str) -> f64 {
@@ -107,7 +101,7 @@ fn short_runs_have_numbers() {
     let rates = place.write("none.json", "[]");
     let short = RUN.replace("1T", "10B");
     let args = format!("{short} --failure-rates {rates} --price 0.001 --watts 1");
-    let text = planner(&args.split_whitespace().collect::<Vec<_>>()).stdout;
+    let text = run(&args).stdout;
     assert!(text.contains("no interruptions; a checkpoint of"), "{text}");
     for wrong in ["inf", " 0.0 ", " 0.00 ", "cost 0 ", "most 0 MWh"] {
         assert!(!text.contains(wrong), "{wrong}: {text}");
@@ -126,10 +120,8 @@ fn what_cannot_be_is_refused_with_what_works() {
         ("--gpu-mtbf 16", &["interrupted every 450 s", "`--on-failure shrink`"]),
         ("--gpu-mtbf 500 --spares 0 --repair-time 60d", &["repaired at once", "0 are spare"]),
     ] {
-        let args = format!("{RUN} {wrong}");
-        let args: Vec<&str> = args.split_whitespace().collect();
-        let run = planner(&args);
-        check_error(&run, &args, words);
+        let run = run(&format!("{RUN} {wrong}"));
+        check_error(&run, &[wrong], words);
         let (_, hint) = run.stderr.split_once("hint: ").unwrap();
         let named = hint.split('`').filter(|it| it.starts_with("--") && it.contains(' '));
         assert_ne!(named.clone().count(), 0, "{hint}");
@@ -160,6 +152,16 @@ fn what_cannot_be_is_refused_with_what_works() {
         &["no replica is left", "hint: `--tp 8 --cp 1 --ep 1 --pp 1 --zero-shard 1`"],
     );
     is_refused("search models/llama-3.1-8b --quiet --gpus 8 --spares 1", &["--tokens"]);
+}
+
+/// Replicas that go on write checkpoints whatever fails meanwhile: failures that come more often than checkpoints lose
+/// no more than one interval where no replica is left.
+#[test]
+fn checkpoints_are_written_through_failures_of_replicas() {
+    let run = training_run("--gpu-mtbf 300 --on-failure shrink --checkpoint-interval 3h --zero 1");
+    let lost = number(&run["lost_days"], "lost_work");
+    let days = number(&run, "days");
+    assert!(lost < 0.05 * days, "{run}");
 }
 
 /// Ranks of a stage are neighbours: tensor-parallel ranks first, then replicas.

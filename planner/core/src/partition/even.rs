@@ -35,7 +35,7 @@ pub(super) fn evened_by(
         ranks[stage % num_ranks] += time(stage, start(&ends, stage), ends[stage]);
     }
     // Each move makes the busier of two ranks less busy; a bound on the rounds, as a block may take longer elsewhere.
-    for _ in 0..ends.len() {
+    for _ in 0..ends.last().copied().unwrap_or_default() {
         let mut is_even = true;
         for stage in 0..ends.len() - 1 {
             let pair = [stage % num_ranks, (stage + 1) % num_ranks];

@@ -35,7 +35,10 @@ pub fn make(
         cluster: cluster.clone(),
         framework: problem.hardware.framework.clone(),
         num_gpus: problem.limits.num_gpus,
-        hosts: cluster.hosts.clone(),
+        hosts: {
+            let nodes = cluster.num_nodes(problem.limits.num_gpus) as usize;
+            cluster.hosts.iter().take(nodes).cloned().collect()
+        },
         headroom_bytes: problem.headroom(),
         layout: *best.layout,
         stages: stages.collect(),
@@ -108,6 +111,6 @@ pub(super) fn sha256_of(cluster: &Cluster) -> String {
 }
 
 /// SHA-256 of a text, in hexadecimal.
-pub fn sha256(text: &str) -> String {
+fn sha256(text: &str) -> String {
     format!("{:x}", Sha256::digest(text.as_bytes()))
 }

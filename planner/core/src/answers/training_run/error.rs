@@ -111,8 +111,10 @@ pub(super) fn check(
         let (component, hours) = (wrong.component.clone(), wrong.mtbf_hours);
         return Err(TrainingRunError::Hours { component, hours });
     }
-    if let Some(spares) = failures.spares.filter(|spares| *spares > job.num_nodes) {
-        let works = failures.most_nodes_in_repair(job, f64::INFINITY).min(job.num_nodes);
+    let in_repair = failures.most_nodes_in_repair(job, f64::INFINITY);
+    let most = job.num_nodes.max(in_repair);
+    if let Some(spares) = failures.spares.filter(|spares| *spares > most) {
+        let works = in_repair;
         return Err(TrainingRunError::Spares { spares, nodes: job.num_nodes, works });
     }
     if let Some(given) = failures.checkpoint_interval_seconds {

@@ -190,11 +190,17 @@ impl Failures {
     /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), with as many standbys.
     pub fn most_nodes_in_repair(&self, job: &TrainingJob, seconds: f64) -> u32 {
         const SHARE: f64 = 0.99;
+        // Of a standard normal distribution, which is that of as many nodes.
+        const QUANTILE: f64 = 2.326;
+        const MANY: f64 = 500.0;
         let taken_out = self.components.iter().filter(|it| it.replaces_node);
         let rate: f64 = taken_out.fold(0.0, |sum, it| sum + job.rate(it, 1.0));
         let mean = rate * self.repair_seconds.min(seconds);
+        if mean > MANY {
+            return (mean + QUANTILE * mean.sqrt()).ceil().min(f64::from(u32::MAX)) as u32;
+        }
         let (mut nodes, mut log_of_one, mut sum) = (0_u32, -mean, (-mean).exp());
-        while sum < SHARE && nodes < job.num_nodes {
+        while sum < SHARE {
             nodes += 1;
             log_of_one += (mean / f64::from(nodes)).ln();
             sum += log_of_one.exp();

@@ -74,6 +74,8 @@ struct Simulation<'a, U> {
     /// Training seconds that are done, and those that a restart keeps.
     done: f64,
     durable: f64,
+    /// Seconds since the training began that the last durable checkpoint was the start of, with the stops for others.
+    since_checkpoint: f64,
     /// Nodes that work, spares included; where there is always a spare one, all of them.
     healthy: u32,
     /// Times at which nodes are repaired, in order.
@@ -97,6 +99,7 @@ pub(super) fn play(job: &TrainingJob, failures: &Failures, work: f64, seed: u64)
         work,
         done: 0.0,
         durable: 0.0,
+        since_checkpoint: 0.0,
         healthy: job.num_nodes + failures.spares.unwrap_or(0),
         repairs: VecDeque::new(),
         lost: LostTime::default(),
@@ -131,6 +134,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
                     self.lost.checkpoints += save;
                     self.now += save;
                     self.durable = self.done;
+                    self.since_checkpoint = 0.0;
                     plan = self.restart(share, 0.0);
                 }
             }
@@ -282,21 +286,26 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         let pace = share / self.job.slowdown;
         let (interval, times) = (self.interval, self.job.checkpoint);
         let cycle = interval + times.stall;
-        let left = (self.work - self.done) / pace;
-        let finish = self.now + left + times.stall * ((left / interval).ceil() - 1.0).max(0.0);
-        let end = finish.min(until.max(self.now)).min(self.next_failure);
-        let elapsed = end - self.now;
-        let finishes = end >= finish;
-        let computing = if finishes {
-            left
-        } else {
+        // Seconds of computing within the first seconds of cycles, and of cycles until as many of computing.
+        let computed = |elapsed: f64| {
             let cycles = (elapsed / cycle).floor();
             cycles * interval + (elapsed - cycles * cycle).min(interval)
         };
-        let written = ((elapsed - times.lag) / cycle).floor();
+        let elapsed_at =
+            |computed: f64| computed + times.stall * ((computed / interval).ceil() - 1.0).max(0.0);
+        let before = self.since_checkpoint;
+        let left = (self.work - self.done) / pace;
+        let finish = self.now + (elapsed_at(computed(before) + left) - before).max(left);
+        let end = finish.min(until.max(self.now)).min(self.next_failure);
+        let elapsed = end - self.now;
+        let since = before + elapsed;
+        let finishes = end >= finish;
+        let computing = if finishes { left } else { computed(since) - computed(before) };
+        let written = ((since - times.lag) / cycle).floor().max(0.0);
         if written > 0.0 {
-            self.durable = self.done + written * interval * pace;
+            self.durable = self.done + (written * interval - computed(before)) * pace;
         }
+        self.since_checkpoint = since - written * cycle;
         self.done = if finishes { self.work } else { self.done + computing * pace };
         // Without stops the two differ by rounding alone.
         self.lost.checkpoints += (elapsed - computing).max(0.0);
@@ -355,6 +364,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     fn roll_back(&mut self) {
         self.lost.lost_work += self.done - self.durable;
         self.done = self.durable;
+        self.since_checkpoint = 0.0;
     }
 
     /// Draws the time of the next failure, with a share of the nodes in use.

@@ -10,7 +10,8 @@ use simulator::{
     StepWork, Transfer, lower_bound, step_time,
 };
 
-use super::laws::{fitting, passes};
+use super::families::fitting;
+use super::laws::passes;
 use super::least::{min_pass_times, step_tail};
 
 /// What the bound says of a schedule's passes, and when they are over.

@@ -9,7 +9,8 @@ use simulator::{
     PassTimes, Run, StepWork, Transfer, lower_bound, peak_memory, simulate, step_time,
 };
 
-use super::laws::{fitting, passes};
+use super::families::fitting;
+use super::laws::passes;
 use super::least::{min_pass_times, step_tail};
 
 /// A step with everything that steps can have.

@@ -5,6 +5,8 @@ use ir::units::Nanos;
 use proptest::prelude::*;
 use simulator::{Durations, Earliest, PassTimes, earliest};
 
+use super::families::fitting;
+
 fn run(schedule: &Schedule, passes: PassTimes) -> Earliest {
     earliest(schedule, &Durations::equal(passes, schedule.num_stages(), Nanos::ZERO))
 }
@@ -19,16 +21,6 @@ pub(super) fn passes() -> impl Strategy<Value = PassTimes> {
         input_grad: Nanos::new(input_grad),
         weight_grad: Nanos::new(weight_grad),
     })
-}
-
-/// Numbers that the family can run.
-pub(super) fn fitting(kind: ScheduleKind, p: u32, m: u32, v: u32) -> (u32, u32, u32) {
-    let v = if kind.is_interleaved() { v } else { kind.default_virtual_stages() };
-    match kind {
-        ScheduleKind::DualPipe => (2 * p.div_ceil(2), 4 * p.div_ceil(2) + 2 * m, v),
-        ScheduleKind::DualPipeV => (p, 2 * p + m, v),
-        _ => (p, m, v),
-    }
 }
 
 proptest! {

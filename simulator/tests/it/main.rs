@@ -6,6 +6,8 @@ mod asynchronous;
 mod bound;
 mod copies;
 mod cycles;
+#[path = "../../../ir/tests/it/schedules/families.rs"]
+mod families;
 mod jitter;
 mod laws;
 mod least;

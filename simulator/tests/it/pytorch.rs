@@ -2,23 +2,12 @@
 //! `shared/oracles/schedules`, without which the tests say so and pass.
 
 use std::fs;
-use std::path::PathBuf;
 
-use ir::schedule::{Schedule, ScheduleKind, generate};
 use ir::units::Nanos;
 use serde_json::Value;
 use simulator::{Durations, PassTimes, earliest};
 
-/// Families by the name that a file starts with.
-const FAMILIES: [(&str, ScheduleKind); 7] = [
-    ("gpipe", ScheduleKind::GPipe),
-    ("1f1b", ScheduleKind::OneFOneB),
-    ("interleaved_1f1b", ScheduleKind::Interleaved),
-    ("looped_bfs", ScheduleKind::LoopedBfs),
-    ("interleaved_zero_bubble", ScheduleKind::InterleavedZb),
-    ("zbv_zero_bubble", ScheduleKind::Zbv),
-    ("dualpipev", ScheduleKind::DualPipeV),
-];
+use super::families::{generated, shared};
 
 #[test]
 fn makespans_equal_those_of_another_simulator() {
@@ -48,23 +37,4 @@ fn makespans_equal_those_of_another_simulator() {
         let ours: Vec<u64> = schedule.peak_in_flight().into_iter().map(u64::from).collect();
         assert_eq!(ours, peaks, "{name}");
     }
-}
-
-/// The schedule that a file's name describes: `<family>_p<ranks>_m<micro-batches>_v<chunks>`.
-fn generated(name: &str) -> Schedule {
-    let mut parts: Vec<&str> = name.rsplitn(4, '_').collect();
-    let family = parts.pop().unwrap();
-    let (_, kind) = FAMILIES.iter().find(|(known, _)| *known == family).unwrap();
-    let numbers: Vec<u32> = parts.iter().map(|part| part[1..].parse().unwrap()).collect();
-    generate(*kind, numbers[2], numbers[1], numbers[0]).unwrap()
-}
-
-#[expect(clippy::print_stderr, reason = "a test that skips says why")]
-fn shared() -> Option<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/oracles/schedules");
-    if !folder.is_dir() {
-        eprintln!("skipped: there is no `{}`", folder.display());
-        return None;
-    }
-    Some(folder)
 }

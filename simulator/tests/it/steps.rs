@@ -12,7 +12,8 @@ use simulator::{
 };
 use traces::timeline::{Stream, Timeline};
 
-use super::laws::{fitting, passes};
+use super::families::fitting;
+use super::laws::passes;
 
 fn durations(num_stages: usize) -> impl Strategy<Value = Durations> {
     (prop::collection::vec(passes(), num_stages), 0_u64..50)

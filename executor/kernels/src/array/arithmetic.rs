@@ -182,36 +182,26 @@ fn bool_dtype<B: Backend>() -> burn::tensor::BoolDType {
     <B::BoolElem as burn::tensor::Element>::dtype().into()
 }
 
-impl<B: Backend> Add for Array<B> {
-    type Output = Self;
+/// Defines operators of pairs of elements, by their traits and burn's names for them.
+macro_rules! operators {
+    ($($trait:ident $name:ident $function:ident,)*) => {
+        $(
+            impl<B: Backend> $trait for Array<B> {
+                type Output = Self;
 
-    fn add(self, other: Self) -> Self {
-        self.combined(other, B::float_add)
-    }
+                fn $name(self, other: Self) -> Self {
+                    self.combined(other, B::$function)
+                }
+            }
+        )*
+    };
 }
 
-impl<B: Backend> Sub for Array<B> {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        self.combined(other, B::float_sub)
-    }
-}
-
-impl<B: Backend> Mul for Array<B> {
-    type Output = Self;
-
-    fn mul(self, other: Self) -> Self {
-        self.combined(other, B::float_mul)
-    }
-}
-
-impl<B: Backend> Div for Array<B> {
-    type Output = Self;
-
-    fn div(self, other: Self) -> Self {
-        self.combined(other, B::float_div)
-    }
+operators! {
+    Add add float_add,
+    Sub sub float_sub,
+    Mul mul float_mul,
+    Div div float_div,
 }
 
 impl<B: Backend> Neg for Array<B> {

@@ -15,10 +15,12 @@ use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Parts, Program};
 use executor_runtime::rank::{Rank, RunError};
 use executor_runtime::settings::{LearningRate, OptimizerSettings, Settings};
-use ir::layout::{LayoutSpec, Offload};
+use ir::layout::LayoutSpec;
+use ir::model::GraphOptions;
 use ir::plan::Optimizer;
-use ir::replication::Replication;
 use ir::schedule::{ActionKind, ScheduleKind, generate};
+
+use super::reference::settings_of;
 
 /// Widths of each layer's input, and of the last output.
 const WIDTHS: [usize; 5] = [6, 5, 4, 5, 3];
@@ -90,60 +92,23 @@ struct Case {
 /// What the executor makes of it, and where it put the layers.
 fn executed(case: &Case) -> (Outcome, Stages) {
     let Case { num_stages, num_micro_batches, micro_batch_size, optimizer } = *case;
-    let schedule = generate(ScheduleKind::AsyncOneFOneB, num_stages, num_micro_batches, 1).unwrap();
-    let num_blocks = {
-        let model = ir::model::Model::from_json(&model(), "chain").unwrap();
-        model.graph(ir::model::GraphOptions::default()).unwrap().num_blocks()
+    let layout = LayoutSpec {
+        pipeline_parallel: num_stages,
+        micro_batch_size,
+        num_micro_batches,
+        schedule: ScheduleKind::AsyncOneFOneB,
+        ..LayoutSpec::ONE_RANK
     };
-    let stages = num_stages as usize;
-    let size = |stage| num_blocks / stages + usize::from(stage < num_blocks % stages);
-    let program = Program::new(Parts {
-        adapters: None,
-        description: model(),
-        options: ir::model::GraphOptions::default(),
-        model_name: "chain".to_owned(),
-        layout: LayoutSpec {
-            tensor_parallel: 1,
-            sequence_parallel: false,
-            context_parallel: 1,
-            context_parallel_kind: ir::graph::ContextParallelKind::Ring,
-            expert_parallel: 1,
-            expert_tensor_parallel: 1,
-            pipeline_parallel: num_stages,
-            virtual_stages: 1,
-            data_parallel: 1,
-            zero_shard: 1,
-            zero_stage: ir::layout::ZeroStage::None,
-            micro_batch_size,
-            num_micro_batches,
-            micro_batches_by_group: ir::layout::MicroBatchesByGroup::NONE,
-            recompute: ir::graph::Recompute::None,
-            offload: Offload::NONE,
-            schedule: ScheduleKind::AsyncOneFOneB,
-            switches: ir::graph::Switches::USUAL,
-        },
-        replicas_by_group: Vec::new(),
-        schedule,
-        stage_sizes: (0..stages).map(size).collect(),
-        sequence_length: 1,
-        global_batch_size: u64::from(num_micro_batches * micro_batch_size),
-        settings: Settings {
-            optimizer,
-            max_gradient_norm: None,
-            schedule: LearningRate::constant(RATE),
-            compute: Element::F64,
-            gradients: Element::F64,
-            master: Element::F64,
-            moments: Element::F64,
-            loss_scaling: None,
-            bucket_bytes: 1,
-            expert_capacity_factor: None,
-            replication: Replication::default(),
-            straggler: None,
-            seed: 0,
-        },
-    });
-    let program = Arc::new(program.unwrap());
+    let settings = Settings {
+        optimizer,
+        schedule: LearningRate::constant(RATE),
+        bucket_bytes: 1,
+        ..settings_of(Element::F64)
+    };
+    let sizes = [u64::from(num_micro_batches * micro_batch_size), 1];
+    let options = GraphOptions::default();
+    let parts = Parts::even(model(), "chain", options, layout, sizes, settings).unwrap();
+    let program = Arc::new(Program::new(parts).unwrap());
     let run = |communicator: Arc<dyn Communicator<Flex>>| {
         let values = |parameter: &LocalParameter| {
             Ok::<_, RunError>(initial(layer(&parameter.id.to_string())))

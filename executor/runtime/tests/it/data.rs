@@ -66,13 +66,13 @@ proptest! {
     ) {
         let read = || samples(counting(num_windows * 5), 4, seed);
         let alone = read();
+        let ranks: Vec<Samples> = (0..data_parallel).map(|_| read()).collect();
         for step in 0..num_steps {
             let first = step * global_batch_size;
             let batch: Vec<_> =
                 (first..first + global_batch_size).map(|index| alone.window(index).unwrap()).collect();
             let mut sharded = Vec::new();
-            for rank in 0..data_parallel {
-                let samples = read();
+            for (rank, samples) in (0..).zip(&ranks) {
                 let shard = global_batch_size / data_parallel;
                 let indices: Vec<_> = (first + rank * shard..first + (rank + 1) * shard).collect();
                 for micro_batch in indices.chunks(micro_batch_size as usize) {

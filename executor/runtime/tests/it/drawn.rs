@@ -11,7 +11,7 @@ use ir::schedule::ScheduleKind;
 use serde_json::{Value, json};
 
 use super::families;
-use super::parity::{Outcome, difference, train};
+use super::parity::{alone, check_alike, disagreement, train};
 use super::training::{LayoutCase, ONE, parts};
 
 /// Number of draws: a twentieth of them by default.
@@ -118,13 +118,11 @@ pub(super) fn models() -> Vec<(String, String)> {
 #[test]
 fn any_layout_of_any_family() {
     let models = models();
-    let mut alone: BTreeMap<(usize, u32, bool, bool), Outcome> = BTreeMap::new();
     let (mut failures, mut sharded, mut done) = (Vec::new(), 0, 0);
     let num_draws = if super::runs_slow_tests() { ALL } else { FEW };
     for seed in 0..num_draws {
         // In turn, so that no family is left out.
-        let spread = (seed * 7) as usize % models.len();
-        let (name, model) = &models[spread];
+        let (name, model) = &models[(seed * 7) as usize % models.len()];
         let mut draw = Draw { seed, asked: 0 };
         let mut refused: BTreeMap<String, u32> = BTreeMap::new();
         let found = (0..MOST_TRIES).find_map(|_| {
@@ -142,21 +140,15 @@ fn any_layout_of_any_family() {
         sharded += u64::from(case.tensor > 1);
         done += 1;
         // How tokens are put together is part of what a mixture of experts computes.
-        let key = (spread, case.micro_batch_size, case.dropout, case.adapters.is_some());
-        let one = alone.entry(key).or_insert_with(|| {
-            let LayoutCase { micro_batch_size, adapters, dropout, .. } = case;
-            let one = LayoutCase { micro_batch_size, adapters, dropout, ..ONE };
-            train(Program::new(parts(model, one, Element::F64)).unwrap())
-        });
+        let LayoutCase { micro_batch_size, adapters, dropout, .. } = case;
+        let one = alone(model, LayoutCase { micro_batch_size, adapters, dropout, ..ONE });
         let run = std::panic::AssertUnwindSafe(|| train(program));
         let Ok(outcome) = std::panic::catch_unwind(run) else {
             failures.push(format!("{name}: panicked: {case:?}"));
             continue;
         };
-        let (losses, _, weights) = difference(one, &outcome);
-        if losses > 1e-9 || weights > 1e-9 {
-            failures.push(format!("{name}: losses {losses:.1e} weights {weights:.1e}: {case:?}"));
-        }
+        let failure = disagreement(&one, &outcome);
+        failures.extend(failure.map(|failure| format!("{name}: {case:?}: {failure}")));
     }
     assert!(failures.is_empty(), "{} of {done}:\n{}", failures.len(), failures.join("\n"));
     assert!(2 * sharded >= done, "{sharded} of {done} with tensor parallelism");
@@ -190,13 +182,8 @@ fn what_transformers_builds_but_cannot_run() {
 fn what_some_ranks_have_nothing_of() {
     let models = models();
     let (_, model) = models.iter().find(|(name, _)| name == "vit").unwrap();
-    let run = |case| train(Program::new(parts(model, case, Element::F64)).unwrap());
-    let one = run(ONE);
     let pipeline = LayoutCase { tensor: 4, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE };
-    for case in [LayoutCase { tensor: 4, ..ONE }, pipeline] {
-        let (losses, _, weights) = difference(&one, &run(case));
-        assert!(losses < 1e-9 && weights < 1e-9, "{losses:.1e} {weights:.1e}: {case:?}");
-    }
+    check_alike(model, ONE, &[LayoutCase { tensor: 4, ..ONE }, pipeline]);
 }
 
 /// The first layers of T5's stacks have biases that all of them read, wherever they are; its table is read thrice.
@@ -204,8 +191,7 @@ fn what_some_ranks_have_nothing_of() {
 fn what_many_stages_share() {
     let models = models();
     let (_, model) = models.iter().find(|(name, _)| name == "t5").unwrap();
-    let one = train(Program::new(parts(model, ONE, Element::F64)).unwrap());
-    for case in [
+    let cases = [
         LayoutCase { pipeline: 2, ..ONE },
         LayoutCase { pipeline: 4, ..ONE },
         // The head is a stage of its own.
@@ -213,9 +199,6 @@ fn what_many_stages_share() {
         LayoutCase { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
         LayoutCase { pipeline: 2, tensor: 2, sequence: true, ..ONE },
         LayoutCase { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
-    ] {
-        let outcome = train(Program::new(parts(model, case, Element::F64)).unwrap());
-        let (losses, _, weights) = difference(&one, &outcome);
-        assert!(losses < 1e-9 && weights < 1e-9, "{losses:.1e} {weights:.1e}: {case:?}");
-    }
+    ];
+    check_alike(model, ONE, &cases);
 }

@@ -1,19 +1,13 @@
 //! Experts that are cut over some of the tensor-parallel ranks, and spread over the others.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use executor_kernels::array::Element;
-use executor_runtime::program::Program;
 use ir::collective::Collective;
-use ir::graph::{Axis, Pass, Recompute};
+use ir::graph::Recompute;
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
-use traces::timeline::{Activity, Stream};
 
 use super::parity::check;
-use super::traffic::{graph, recorded, setting};
-use super::training::{LayoutCase, MIXTRAL, ONE, parts};
+use super::traffic::{Traffic, exchanged};
+use super::training::{LayoutCase, MIXTRAL, ONE};
 
 /// Mixtral's kind, with a key head for each query head: tensor-parallel ranks may be as many.
 pub(super) const MIXTRAL_OF_MANY_HEADS: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 3,
@@ -114,48 +108,12 @@ fn traffic_of_experts_is_as_planned() {
         (4, 2, 2, Recompute::Full),
     ] {
         let case = LayoutCase { expert, expert_tensor, data, recompute, ..layers_alone };
-        let mut parts = parts(MIXTRAL_OF_MANY_HEADS, case, Element::F64);
-        parts.stage_sizes = vec![1, 3, 1];
-        let program = Arc::new(Program::new(parts).unwrap());
-        let recorded = recorded(&program);
-        let mut exchanged = BTreeMap::new();
-        for event in recorded.iter().flat_map(|track| &track.events) {
-            if let Activity::Collective { collective, action } = event.activity
-                && action.stage == 1
-                && moves_operands(event.stream, collective)
-            {
-                *exchanged.entry((event.stream, collective)).or_default() += event.bytes.get();
-            }
-        }
-        assert_eq!(exchanged, planned(&program), "{case:?}");
-    }
-}
-
-/// Whether a collective moves what operators take or put out, and not statistics of it or parameters.
-fn moves_operands(stream: Stream, collective: Collective) -> bool {
-    matches!(stream, Stream::Tensor | Stream::Expert) && collective != Collective::AllReduce
-}
-
-/// Bytes that all ranks of the second stage exchange in a step, by the graph's exchanges.
-fn planned(program: &Program) -> BTreeMap<(Stream, Collective), u64> {
-    let spec = program.layout;
-    let graph = graph(program);
-    let layers = graph.chain()[1];
-    let work = graph.class(layers.class).work(&setting(program, false));
-    let times =
-        u64::from(spec.num_micro_batches * spec.ranks_per_stage()) * u64::from(layers.count);
-    let mut planned = BTreeMap::new();
-    for exchange in &work.exchanges {
-        let stream = match exchange.axis {
-            Axis::Tensor | Axis::ExpertTensor => Stream::Tensor,
-            Axis::Context => Stream::Context,
-            Axis::Expert => Stream::Expert,
+        let (exchanged, planned) = exchanged(MIXTRAL_OF_MANY_HEADS, case);
+        // Neither the ends, nor statistics and gradients.
+        let of_layers = |mut traffic: Traffic| {
+            traffic.retain(|(stage, _, kind), _| *stage == 1 && *kind != Collective::AllReduce);
+            traffic
         };
-        if moves_operands(stream, exchange.collective) {
-            let is_again = exchange.pass == Pass::Forward && spec.recompute == Recompute::Full;
-            *planned.entry((stream, exchange.collective)).or_default() +=
-                exchange.bytes.get() * times * if is_again { 2 } else { 1 };
-        }
+        assert_eq!(of_layers(exchanged), of_layers(planned), "{case:?}");
     }
-    planned
 }

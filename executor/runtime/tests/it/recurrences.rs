@@ -8,19 +8,14 @@ use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
-use super::parity::{difference, train};
+use super::parity::check_alike;
 use super::training::{LayoutCase, ONE, parts};
 
 /// Layouts that compute what one rank computes.
 fn check(name: &str, cases: &[LayoutCase]) {
     let models = super::drawn::models();
     let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
-    let run = |case| train(Program::new(parts(model, case, Element::F64)).unwrap());
-    let one = run(ONE);
-    for case in cases {
-        let (losses, _, weights) = difference(&one, &run(*case));
-        assert!(losses < 1e-9 && weights < 1e-9, "{name}: {losses:.1e} {weights:.1e}: {case:?}");
-    }
+    check_alike(model, ONE, cases);
 }
 
 const TENSOR: LayoutCase = LayoutCase { tensor: 2, ..ONE };

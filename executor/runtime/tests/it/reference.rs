@@ -16,8 +16,6 @@ use executor_runtime::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::layout::LayoutSpec;
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
-use ir::replication::Replication;
-use ir::schedule::{ScheduleKind, generate};
 use serde_json::Value;
 
 const BATCH: u32 = 4;
@@ -66,19 +64,11 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
 /// Settings of a run whose numbers are all of this type, without an optimizer that would change anything.
 pub(super) fn settings_of(element: Element) -> Settings {
     Settings {
-        optimizer: OptimizerSettings::usual(Optimizer::Sgd),
         max_gradient_norm: None,
-        schedule: LearningRate::constant(0.0),
-        compute: element,
-        gradients: element,
         master: element,
         moments: element,
-        loss_scaling: None,
         bucket_bytes: 1 << 20,
-        expert_capacity_factor: None,
-        replication: Replication::default(),
-        straggler: None,
-        seed: 0,
+        ..Settings::usual(Optimizer::Sgd, element)
     }
 }
 
@@ -91,22 +81,10 @@ pub(super) fn alone(
     settings: Settings,
 ) -> Program {
     let options = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
-    let blocks = ir::model::Model::from_json(&description, model).unwrap();
-    let blocks = blocks.graph(options).unwrap().num_blocks();
-    Program::new(Parts {
-        adapters: None,
-        description,
-        options,
-        model_name: model.to_owned(),
-        layout: LayoutSpec { micro_batch_size: batch, ..LayoutSpec::ONE_RANK },
-        replicas_by_group: Vec::new(),
-        schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap(),
-        stage_sizes: vec![blocks],
-        sequence_length,
-        global_batch_size: batch.into(),
-        settings,
-    })
-    .unwrap()
+    let layout = LayoutSpec { micro_batch_size: batch, ..LayoutSpec::ONE_RANK };
+    let sizes = [batch.into(), sequence_length];
+    let parts = Parts::even(description, model, options, layout, sizes, settings).unwrap();
+    Program::new(parts).unwrap()
 }
 
 /// The steps of a run, and the norm of each parameter at its end.

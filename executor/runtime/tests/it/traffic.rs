@@ -20,7 +20,7 @@ use traces::timeline::{Activity, Stream, Track};
 use super::training::{GPT, LLAMA, LayoutCase, ONE, parts, rank};
 
 /// By stage, stream and collective: bytes.
-type Traffic = BTreeMap<(u32, Stream, Collective), u64>;
+pub(super) type Traffic = BTreeMap<(u32, Stream, Collective), u64>;
 
 /// Embedding, layers and head are a stage each.
 const STAGES: usize = 3;
@@ -80,7 +80,7 @@ pub(super) fn setting(program: &Program, reads_data: bool) -> ShardContext {
 }
 
 /// Tracks of the ranks of a program in its first step.
-pub(super) fn recorded(program: &Arc<Program>) -> Vec<Track> {
+fn recorded(program: &Arc<Program>) -> Vec<Track> {
     let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
         let mut rank = rank(program, communicator)?;
         rank.record()?;
@@ -101,7 +101,8 @@ fn run(model: &str, case: LayoutCase) -> (Arc<Program>, Vec<usize>, Vec<Track>) 
     (program, stage_sizes, recorded)
 }
 
-fn exchanged(model: &str, case: LayoutCase) -> (Traffic, Traffic) {
+/// Bytes that all ranks of each stage of such a program exchange in a step, and those that are planned.
+pub(super) fn exchanged(model: &str, case: LayoutCase) -> (Traffic, Traffic) {
     let (program, stage_sizes, recorded) = run(model, case);
     let mut exchanged = Traffic::new();
     for event in recorded.iter().flat_map(|track| &track.events) {

@@ -8,7 +8,7 @@ use ir::schedule::{
 };
 use proptest::prelude::*;
 
-use super::laws::fitting;
+use super::families::fitting;
 
 proptest! {
     #[test]

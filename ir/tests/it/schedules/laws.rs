@@ -5,15 +5,7 @@ use std::collections::BTreeSet;
 use ir::schedule::{ScheduleKind, StagePlacement, Updates, generate};
 use proptest::prelude::*;
 
-/// Numbers that the family can run.
-pub(super) fn fitting(kind: ScheduleKind, p: u32, m: u32, v: u32) -> (u32, u32, u32) {
-    let v = if kind.is_interleaved() { v } else { kind.default_virtual_stages() };
-    match kind {
-        ScheduleKind::DualPipe => (2 * p.div_ceil(2), 4 * p.div_ceil(2) + 2 * m, v),
-        ScheduleKind::DualPipeV => (p, 2 * p + m, v),
-        _ => (p, m, v),
-    }
-}
+use super::families::fitting;
 
 proptest! {
     /// `generate` makes a `Schedule`, so whatever it returns is complete, ordered and free of

@@ -16,7 +16,7 @@ proptest! {
         kind in 0_usize..14, p in 1_u32..9, m in 1_u32..20, v in 1_u32..4,
     ) {
         let kind = ScheduleKind::ALL[kind];
-        let (p, m, v) = super::laws::fitting(kind, p, m, v);
+        let (p, m, v) = super::families::fitting(kind, p, m, v);
         let plain = generate(kind, p, m, v).unwrap();
         let sent = add_communication(&plain);
         check(&sent, Sends::Blocking).unwrap();

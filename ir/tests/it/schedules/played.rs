@@ -8,7 +8,7 @@ use ir::schedule::{
 };
 use proptest::prelude::*;
 
-use super::laws::fitting;
+use super::families::fitting;
 
 /// A schedule's actions, which are played one at a time by any rank that can.
 struct Player<'a> {

@@ -4,18 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ir::schedule::{Schedule, ScheduleKind, generate, read_csv};
+use ir::schedule::{ScheduleKind, generate, read_csv};
 
-/// Families by the name that a file starts with.
-const FAMILIES: [(&str, ScheduleKind); 7] = [
-    ("gpipe", ScheduleKind::GPipe),
-    ("1f1b", ScheduleKind::OneFOneB),
-    ("interleaved_1f1b", ScheduleKind::Interleaved),
-    ("looped_bfs", ScheduleKind::LoopedBfs),
-    ("interleaved_zero_bubble", ScheduleKind::InterleavedZb),
-    ("zbv_zero_bubble", ScheduleKind::Zbv),
-    ("dualpipev", ScheduleKind::DualPipeV),
-];
+use super::families::{generated, shared};
 
 #[test]
 fn orders_equal_pytorchs_action_for_action() {
@@ -43,29 +34,10 @@ fn zb_h1_is_interleaved_zero_bubble_with_one_chunk() {
     }
 }
 
-/// The schedule that a file's name describes: `<family>_p<ranks>_m<micro-batches>_v<chunks>`.
-fn generated(name: &str) -> Schedule {
-    let mut parts: Vec<&str> = name.rsplitn(4, '_').collect();
-    let family = parts.pop().unwrap();
-    let (_, kind) = FAMILIES.iter().find(|(known, _)| *known == family).unwrap();
-    let numbers: Vec<u32> = parts.iter().map(|part| part[1..].parse().unwrap()).collect();
-    generate(*kind, numbers[2], numbers[1], numbers[0]).unwrap()
-}
-
 fn csv_files(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> =
         files.filter(|path| path.extension().is_some_and(|ending| ending == "csv")).collect();
     files.sort();
     files
-}
-
-#[expect(clippy::print_stderr, reason = "a test that skips says why")]
-fn shared() -> Option<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/oracles/schedules");
-    if !folder.is_dir() {
-        eprintln!("skipped: there is no `{}`", folder.display());
-        return None;
-    }
-    Some(folder)
 }

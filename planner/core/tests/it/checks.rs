@@ -1,10 +1,14 @@
 //! Properties of every plan that was found.
 
+use ir::cluster::Cluster;
 use ir::layout::Layout;
+use ir::plan::{Plan, PlannedModel};
+use planner_core::plan;
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, simulated, with_step};
+use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated, with_step};
 use planner_core::step::Simulated;
 use proptest::prelude::*;
+use serde_json::Value;
 use traces::timeline::Track;
 
 pub(crate) fn check_found(problem: &Problem, found: &EvaluatedPlan) -> Result<(), TestCaseError> {
@@ -38,6 +42,43 @@ pub(crate) fn check_found(problem: &Problem, found: &EvaluatedPlan) -> Result<()
     prop_assert_eq!(prediction.memory.total(), prediction.peak_memory_bytes);
     prop_assert!((0.0..1.0).contains(&prediction.mfu), "mfu {}", prediction.mfu);
     Ok(())
+}
+
+pub(crate) fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
+    search(problem, request, &mut |_| Go::On).plans
+}
+
+/// Plans that a search finds with bounds as without, and that play as it says.
+pub(crate) fn checked_plans(
+    problem: &Problem,
+    request: &Request,
+) -> Result<Vec<EvaluatedPlan>, TestCaseError> {
+    let pruned = plans(problem, request);
+    prop_assert_eq!(&pruned, &plans(problem, &Request { exhaustive: true, ..*request }));
+    for found in &pruned {
+        check_found(problem, found)?;
+        check_timeline(problem, found)?;
+    }
+    Ok(pruned)
+}
+
+/// The plan that a command would write of what a search found, the best of it first.
+pub(crate) fn planned(
+    problem: &Problem,
+    cluster: &Cluster,
+    (name, description): (&str, &Value),
+    found: &[EvaluatedPlan],
+) -> Plan {
+    let model = PlannedModel {
+        name: name.to_owned(),
+        description: description.clone(),
+        num_parameters: problem.parameters().total,
+        multi_token_prediction: false,
+        dropout: false,
+        adapters: None,
+    };
+    let provenance = plan::provenance("planner".to_owned(), &description.to_string(), cluster);
+    plan::make(problem, cluster, model, &found[0], &found[1..], provenance)
 }
 
 /// A layout played through: every rank's time adds up, the timeline shows the same step, bubble and memory,

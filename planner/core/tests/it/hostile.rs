@@ -5,14 +5,15 @@ use std::sync::OnceLock;
 use cost_models::clusters::{names, preset};
 use ir::cluster::Cluster;
 use ir::model::{GraphOptions, Model};
-use ir::plan::{Plan, PlannedModel, Provenance, Training};
-use planner_core::plan::{self, sha256};
+use ir::plan::{Plan, Training};
+use planner_core::plan;
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{Go, Request, search};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
+use crate::checks::planned;
 use crate::random::drawn;
 
 /// Plans of a dense model and of a mixture, in a pipeline and not.
@@ -40,8 +41,7 @@ fn ideal() -> ir::framework::Framework {
 }
 
 fn make(description: &Value, request: &Request) -> Plan {
-    let text = description.to_string();
-    let model = Model::from_json(&text, "model").unwrap();
+    let model = Model::from_json(&description.to_string(), "model").unwrap();
     let graph = model.training_graph(GraphOptions::default(), None).unwrap();
     let cluster = preset("a100").unwrap();
     let training = Training {
@@ -52,21 +52,7 @@ fn make(description: &Value, request: &Request) -> Plan {
     };
     let problem = Problem::new(graph, training, &cluster, ideal(), 4).unwrap();
     let outcome = search(&problem, request, &mut |_| Go::On);
-    let model = PlannedModel {
-        name: "model".to_owned(),
-        description: description.clone(),
-        num_parameters: problem.parameters().total,
-        multi_token_prediction: false,
-        dropout: false,
-        adapters: None,
-    };
-    let provenance = Provenance {
-        planner_version: "0".to_owned(),
-        command: "planner search".to_owned(),
-        model_sha256: sha256(&text),
-        cluster_sha256: sha256(&serde_json::to_string(&cluster).unwrap()),
-    };
-    plan::make(&problem, &cluster, model, &outcome.plans[0], &outcome.plans[1..], provenance)
+    planned(&problem, &cluster, ("model", description), &outcome.plans)
 }
 
 fn any_value() -> impl Strategy<Value = Value> {

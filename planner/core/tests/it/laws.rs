@@ -5,14 +5,14 @@ use ir::graph::{Recompute, Sharding, Switches, WeightFormat};
 use ir::layout::PartialLayout;
 use ir::schedule::StagePlacement;
 use ir::units::{BytesPerSecond, Seconds};
-use planner_core::problem::{Choices, Problem};
+use planner_core::problem::Choices;
 use planner_core::search::least_gpus;
-use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
+use planner_core::search::{Go, Request, search, simulated};
 use planner_core::step::{Assignment, ChainIndex, Holdings, PipelineRanks, Shape, ShapeKey};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use crate::checks::{check_found, check_timeline};
+use crate::checks::{check_found, check_timeline, plans};
 use crate::random::{Setup, drawn, models, named_schedules, requests, setups, times_cases};
 
 /// Sums of the same times in another order differ in their last bits.
@@ -25,32 +25,16 @@ fn drawn_alike(cases: u32, seed: u64) -> ProptestConfig {
     if times_cases().is_some() { drawn(cases) } else { alike }
 }
 
-fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
-    search(problem, request, &mut |_| Go::On).plans
-}
-
 fn best_time(setup: &Setup, request: &Request) -> Option<Seconds> {
     let plans = plans(&setup.problem(), &Request { top: 1, ..*request });
     plans.first().map(|found| found.evaluation.step_time)
 }
 
 proptest! {
-    #![proptest_config(drawn_alike(100, 11))]
-
-    #[test]
-    fn every_plan_plays_as_the_search_says(setup in setups(), request in requests()) {
-        let problem = setup.problem();
-        for found in plans(&problem, &request) {
-            check_timeline(&problem, &found)?;
-        }
-    }
-}
-
-proptest! {
     #![proptest_config(drawn_alike(40, 12))]
 
     #[test]
-    fn so_does_every_schedule_that_is_named(setup in setups(), request in named_schedules()) {
+    fn schedules_that_are_named_add_up_and_play_as_the_search_says(setup in setups(), request in named_schedules()) {
         let problem = setup.problem();
         for found in plans(&problem, &request) {
             check_found(&problem, &found)?;
@@ -63,12 +47,14 @@ proptest! {
     #![proptest_config(drawn_alike(150, 7))]
 
     #[test]
-    fn every_plan_is_valid_and_adds_up(setup in setups(), request in requests()) {
+    fn every_plan_is_as_asked_adds_up_and_plays_as_the_search_says(setup in setups(), request in requests()) {
         let problem = setup.problem();
         let outcome = search(&problem, &request, &mut |_| Go::On);
         prop_assert!(outcome.plans.len() <= request.top);
         for found in &outcome.plans {
             check_found(&problem, found)?;
+            check_timeline(&problem, found)?;
+            prop_assert!(request.fixed.allows(&found.layout), "{:?}", found.layout);
             prop_assert!(found.evaluation.memory.total() <= problem.hardware.memory);
         }
         if let Some(closest) = &outcome.closest {
@@ -81,14 +67,6 @@ proptest! {
             .map(|found| (found.evaluation.step_time.get(), found.layout))
             .collect();
         prop_assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
-    }
-
-    #[test]
-    fn what_is_fixed_is_kept(setup in setups(), request in requests()) {
-        let fixed = request.fixed;
-        for found in plans(&setup.problem(), &request) {
-            prop_assert!(fixed.allows(&found.layout), "{:?}", found.layout);
-        }
     }
 
     /// Deciding something never finds a better plan than leaving it open; but for the kind of context

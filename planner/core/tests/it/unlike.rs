@@ -15,13 +15,14 @@ use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    EvaluatedPlan, Go, Outcome, Request, StopReason, best_nodes, search, simulated,
+    EvaluatedPlan, Go, OnNodes, Outcome, Request, StopReason, best_nodes, search, search_nodes,
+    simulated,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::checks::{check_found, check_timeline};
+use crate::checks::checked_plans;
 use crate::random::{drawn, models};
 
 /// A preset with two GPUs a node, so that clusters are small.
@@ -63,10 +64,8 @@ fn of_groups(model: &Value, batch: u64, groups: Vec<NodeGroup>) -> Problem {
 }
 
 fn best(problem: &Problem, request: &Request) -> Option<(Problem, EvaluatedPlan)> {
-    let nodes = best_nodes(problem, request, &mut |_| Go::On);
-    let problem = nodes.map_or_else(|| problem.clone(), |nodes| nodes.problem);
-    let found = search(&problem, request, &mut |_| Go::On).plans.into_iter().next();
-    found.map(|found| (problem, found))
+    let OnNodes { problem, outcome, .. } = search_nodes(problem, request, &mut |_| Go::On);
+    outcome.plans.into_iter().next().map(|found| (problem, found))
 }
 
 fn nodes() -> impl Strategy<Value = Vec<NodeGroup>> {
@@ -91,47 +90,14 @@ proptest! {
         model in models(), batch in select(vec![8u64, 12, 16]), nodes in nodes(), request in requests(),
     ) {
         let problem = of_groups(&model, batch, nodes);
-        let run = |exhaustive| search(&problem, &Request { exhaustive, ..request }, &mut |_| Go::On);
-        let (pruned, all) = (run(false), run(true));
-        prop_assert_eq!(&pruned.plans, &all.plans);
-        for found in &pruned.plans {
-            check_found(&problem, found)?;
-            check_timeline(&problem, found)?;
-            let ranks = planned_ranks(&problem, found);
+        for found in checked_plans(&problem, &request)? {
+            let ranks = planned_ranks(&problem, &found);
             let replicas = ranks.last().and_then(|rank| rank.replica).map_or(1, |last| last + 1);
             let layers: u32 = ranks.iter().map(|rank| rank.layers).sum();
             prop_assert_eq!(u64::from(layers / replicas), problem.limits.num_blocks - 2);
             let shares: f64 = ranks.iter().map(|rank| rank.share_of_batch).sum();
             prop_assert!((shares - f64::from(found.layout.pipeline_parallel)).abs() < 1e-9);
         }
-    }
-
-    #[test]
-    fn of_all_choices_of_nodes_the_fastest_is_found(
-        model in models(), batch in select(vec![8u64, 12]), nodes in nodes(),
-    ) {
-        let whole = of_groups(&model, batch, nodes.clone());
-        let request = Request::default();
-        let cluster = Cluster::of_groups(nodes.clone(), Vec::new()).unwrap();
-        let mut fastest = f64::INFINITY;
-        for a in 0..=nodes[0].nodes {
-            for b in 0..=nodes[1].nodes {
-                let some = [(0, a), (1, b)].into_iter().filter(|(_, number)| *number > 0);
-                let mut some: Vec<NodeGroup> = some
-                    .map(|(index, number)| NodeGroup { nodes: number, ..nodes[index].clone() })
-                    .collect();
-                for _ in 0..some.len() {
-                    some.reverse();
-                    let (cluster, num_gpus) = cluster.of_nodes(&some);
-                    let problem = whole.on_cluster(&cluster, num_gpus).unwrap();
-                    let found = search(&problem, &request, &mut |_| Go::On).plans;
-                    let time = found.first().map(|found| found.evaluation.step_time.get());
-                    fastest = fastest.min(time.unwrap_or(f64::INFINITY));
-                }
-            }
-        }
-        let found = best(&whole, &request).map(|(_, found)| found.evaluation.step_time.get());
-        prop_assert_eq!(found.unwrap_or(f64::INFINITY).to_bits(), fastest.to_bits());
     }
 
     /// Replicas that lie in groups are the same whatever the order of the groups.
@@ -289,6 +255,34 @@ proptest! {
 
 proptest! {
     #![proptest_config(drawn(4))]
+
+    #[test]
+    fn of_all_choices_of_nodes_the_fastest_is_found(
+        model in models(), batch in select(vec![8u64, 12]), nodes in nodes(),
+    ) {
+        let whole = of_groups(&model, batch, nodes.clone());
+        let request = Request::default();
+        let cluster = Cluster::of_groups(nodes.clone(), Vec::new()).unwrap();
+        let mut fastest = f64::INFINITY;
+        for a in 0..=nodes[0].nodes {
+            for b in 0..=nodes[1].nodes {
+                let some = [(0, a), (1, b)].into_iter().filter(|(_, number)| *number > 0);
+                let mut some: Vec<NodeGroup> = some
+                    .map(|(index, number)| NodeGroup { nodes: number, ..nodes[index].clone() })
+                    .collect();
+                for _ in 0..some.len() {
+                    some.reverse();
+                    let (cluster, num_gpus) = cluster.of_nodes(&some);
+                    let problem = whole.on_cluster(&cluster, num_gpus).unwrap();
+                    let found = search(&problem, &request, &mut |_| Go::On).plans;
+                    let time = found.first().map(|found| found.evaluation.step_time.get());
+                    fastest = fastest.min(time.unwrap_or(f64::INFINITY));
+                }
+            }
+        }
+        let found = best(&whole, &request).map(|(_, found)| found.evaluation.step_time.get());
+        prop_assert_eq!(found.unwrap_or(f64::INFINITY).to_bits(), fastest.to_bits());
+    }
 
     /// Questions about other batches and layouts are answered on the nodes that are best for these.
     #[test]

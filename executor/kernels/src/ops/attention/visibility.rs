@@ -78,7 +78,10 @@ impl KeyVisibility {
         let position = self.query_start + query;
         let (first, end) = match self.mask {
             AttentionMask::Full => return 0..keys,
-            AttentionMask::Causal | AttentionMask::Chosen { .. } => (0, position + 1),
+            AttentionMask::Causal
+            | AttentionMask::Chosen { .. }
+            | AttentionMask::Chunked { .. }
+            | AttentionMask::Compressed { .. } => (0, position + 1),
             AttentionMask::SlidingWindow { window } => {
                 let window = usize::try_from(window).unwrap_or(usize::MAX);
                 ((position + 1).saturating_sub(window), position + 1)

@@ -19,7 +19,8 @@
 
 use super::chunks::{Chunk, Decays, Triangle, pairs_grad};
 use super::{
-    by_head, by_position, matrix_sums, no_state, of_heads, row_sums, softplus, summed_by_head,
+    by_head, by_position, joined, matrix_sums, no_state, of_heads, row_sums, softplus,
+    summed_by_head,
 };
 use crate::array::Array;
 use crate::ops::Kernels;
@@ -154,12 +155,7 @@ pub fn grads<B: Kernels>(
         of_state = of_next;
         parts.push(grads);
     }
-    parts.reverse();
-    let mut joined = [const { Vec::new() }; 5];
-    for grads in parts {
-        joined.iter_mut().zip(grads).for_each(|(all, one)| all.push(one));
-    }
-    let [query, key, value, beta, logs] = joined.map(|parts| Array::concat(parts, 2));
+    let [query, key, value, beta, logs] = joined(parts);
     let (beta, decay, parameters) = gates.grads(beta, logs, parameters);
     let heads = |x: Array<B>, like: &Array<B>| {
         by_position(x, like.size(0)).reshape(&like.shape()).cast(like.element())

@@ -59,6 +59,15 @@ fn matrix_sums<B: Kernels>(x: Array<B>) -> Array<B> {
     row_sums(x).sum_dim(2)
 }
 
+/// Gradients of all positions from those of each chunk, the last chunk first.
+fn joined<B: Kernels, const N: usize>(parts: Vec<[Array<B>; N]>) -> [Array<B>; N] {
+    let mut all = [const { Vec::new() }; N];
+    for part in parts.into_iter().rev() {
+        all.iter_mut().zip(part).for_each(|(all, one)| all.push(one));
+    }
+    all.map(|parts| Array::concat(parts, 2))
+}
+
 /// An array of states `[outer, heads, rows, columns]` before the first position.
 fn no_state<B: Kernels>(like: &Array<B>, rows: usize, columns: usize) -> Array<B> {
     let shape = [like.size(0), like.size(1), rows, columns];

@@ -14,7 +14,8 @@
 
 use super::chunks::{Chunk, Decays, pairs_grad};
 use super::{
-    by_head, by_position, matrix_sums, no_state, of_heads, row_sums, softplus, summed_by_head,
+    by_head, by_position, joined, matrix_sums, no_state, of_heads, row_sums, softplus,
+    summed_by_head,
 };
 use crate::array::Array;
 use crate::ops::Kernels;
@@ -92,8 +93,7 @@ pub fn grads<B: Kernels>(
         of_state = of_next;
         parts.push(part);
     }
-    parts.reverse();
-    scan.input_grads(ScanChunkGrads::joined(parts), grad, (inputs, parameters), rule)
+    scan.input_grads(joined(parts), grad, (inputs, parameters), rule)
 }
 
 /// A scan in the order of heads, `[b groups, heads, s, ..]`.
@@ -154,15 +154,14 @@ impl<B: Kernels> Scan<B> {
         }
     }
 
-    /// Gradients in the order of positions.
+    /// Gradients in the order of positions, from those that [`ScanChunk::grads`] makes.
     fn input_grads(
         self,
-        parts: ScanChunkGrads<B>,
+        [written, b, c, logs]: [Array<B>; 4],
         grad: Array<B>,
         (inputs, parameters): (&ScanInputs<B>, &ScanParameters<B>),
         rule: ScanConstants,
     ) -> (ScanInputs<B>, ScanParameters<B>) {
-        let ScanChunkGrads { written, b, c, logs } = parts;
         let batch = self.batch;
         let of_rate = logs.clone() * self.steps.clone() * self.rate.clone();
         let of_skip = row_sums(grad.clone() * self.x.clone());
@@ -200,15 +199,6 @@ struct ScanChunk<B: Kernels> {
     decays: Decays<B>,
 }
 
-/// Gradients of a chunk.
-struct ScanChunkGrads<B: Kernels> {
-    written: Array<B>,
-    b: Array<B>,
-    c: Array<B>,
-    /// Of logarithms of decays.
-    logs: Array<B>,
-}
-
 impl<B: Kernels> ScanChunk<B> {
     /// Weights with which each position, a row, reads what each that is not after it wrote, `[.., c, c]`.
     fn weights(&self) -> Array<B> {
@@ -226,14 +216,15 @@ impl<B: Kernels> ScanChunk<B> {
         self.decays.across.clone() * state + B::matmul(self.b.clone().transpose(), written)
     }
 
-    /// Gradients, of the state before the chunk too, from those of the output and of the state after it.
+    /// Gradients of what is written, `b`, `c` and logarithms of decays, and of the state before the chunk, from those
+    /// of the output and of the state after it.
     fn grads(
         self,
         state: &Array<B>,
         grad: Array<B>,
         of_next: Array<B>,
         chunk: &Chunk<B>,
-    ) -> (ScanChunkGrads<B>, Array<B>) {
+    ) -> ([Array<B>; 4], Array<B>) {
         let weights = self.weights();
         let Self { written, b, c, decays } = self;
         let Decays { from_start, to_end, across, pairs } = decays;
@@ -251,25 +242,9 @@ impl<B: Kernels> ScanChunk<B> {
             - ending.clone();
         let of_last =
             ending.sum_dim(2) + across.clone() * matrix_sums(of_next.clone() * state.clone());
-        let grads = ScanChunkGrads {
-            written: B::matmul(weights.transpose(), grad) + of_end,
-            b: of_b,
-            c: of_c.clone(),
-            logs: chunk.triangle.sums_from(of_sums) + of_last,
-        };
-        (grads, B::matmul(c.transpose(), of_read) + across * of_next)
-    }
-}
-
-impl<B: Kernels> ScanChunkGrads<B> {
-    fn joined(parts: Vec<Self>) -> Self {
-        let mut all = [const { Vec::new() }; 4];
-        for Self { written, b, c, logs } in parts {
-            for (joined, part) in all.iter_mut().zip([written, b, c, logs]) {
-                joined.push(part);
-            }
-        }
-        let [written, b, c, logs] = all.map(|parts: Vec<Array<B>>| Array::concat(parts, 2));
-        Self { written, b, c, logs }
+        let of_written = B::matmul(weights.transpose(), grad) + of_end;
+        let of_logs = chunk.triangle.sums_from(of_sums) + of_last;
+        let of_state = B::matmul(c.transpose(), of_read) + across * of_next;
+        ([of_written, of_b, of_c, of_logs], of_state)
     }
 }

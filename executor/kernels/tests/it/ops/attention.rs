@@ -36,7 +36,9 @@ fn sees(visibility: KeyVisibility, query: usize, key: usize) -> bool {
     match visibility.mask {
         AttentionMask::Full => true,
         AttentionMask::Causal => key <= query,
-        AttentionMask::Chosen { .. } => unreachable!("no kernel chooses keys"),
+        AttentionMask::Chosen { .. }
+        | AttentionMask::Chunked { .. }
+        | AttentionMask::Compressed { .. } => unreachable!("no kernel has it"),
         AttentionMask::SlidingWindow { window } => key <= query && query - key < window as usize,
     }
 }

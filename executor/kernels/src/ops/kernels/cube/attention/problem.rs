@@ -49,7 +49,7 @@ impl<R: CubeRuntime> Problem<R> {
             AttentionMask::SlidingWindow { window } => {
                 i32::try_from(window).unwrap_or(i32::MAX).min(MOST_POSITIONS)
             }
-            AttentionMask::Full | AttentionMask::Causal | AttentionMask::Chosen { .. } => 0,
+            _ => 0,
         }
     }
 
@@ -57,8 +57,8 @@ impl<R: CubeRuntime> Problem<R> {
     pub(super) fn terms(&self) -> Terms {
         let mask = match self.visibility.mask {
             AttentionMask::Full => Mask::Full,
-            AttentionMask::Causal | AttentionMask::Chosen { .. } => Mask::Causal,
             AttentionMask::SlidingWindow { .. } => Mask::Window,
+            _ => Mask::Causal,
         };
         Terms { mask, is_capped: self.soft_cap.is_some(), has_slopes: self.slopes.is_some() }
     }

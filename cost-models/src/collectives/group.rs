@@ -20,8 +20,8 @@ impl StridedGroup {
 
     /// Number of members within one domain of `ranks` ranks; at least one.
     ///
-    /// Where the stride does not divide the domain, or a domain ends within some of the groups, the emptiest domain
-    /// counts.
+    /// Where the stride does not divide the domain, or groups that would fit in one end beyond it, the emptiest domain
+    /// counts; a longer group counts those that it fills.
     pub(crate) fn members_within(self, ranks: u32) -> u32 {
         let (stride, size) = (self.stride.max(1), self.size.max(1));
         let span = stride.saturating_mul(size);

@@ -164,10 +164,10 @@ impl Network {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
-        let group = match kind {
-            Collective::SendReceive => StridedGroup { size: 2, ..group },
-            _ => group,
-        };
+        if kind == Collective::SendReceive && group.size > 2 {
+            let ends = self.between_neighbours(group.stride);
+            return Seconds::new(self.over(kind, 2, bytes, ends.as_slice()));
+        }
         Seconds::new(self.over(kind, group.size, bytes, &self.crossings(group)))
     }
 
@@ -315,15 +315,21 @@ impl Network {
     /// the members within a node one sends beyond it, over an interface that the others leave to it.
     pub fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
         let outermost = self.outermost_level(group);
-        let Some(inner) = outermost.checked_sub(1) else {
-            let ends = StridedGroup { size: 2, ..group };
-            return self.time(Collective::SendReceive, ends, bytes);
+        let Some(level) = self.levels.get(outermost).filter(|_| bytes != Bytes::ZERO) else {
+            return Seconds::ZERO;
         };
-        // The two ranks are in different domains of the level below.
-        let ends = StridedGroup { size: 2, stride: group.stride.max(self.levels[inner].ranks) };
         let of_node = group.members_within(self.levels[0].used);
-        let shared = self.levels[outermost].ranks_per_interface.min(of_node);
-        self.time(Collective::SendReceive, ends, bytes.shard(shared.into()))
+        let shared = if outermost == 0 { 1 } else { level.ranks_per_interface.min(of_node) };
+        // The two ranks are in different domains of the level below.
+        let ends = [Crossing { level, below: 1, members: 2, reached: 2 }];
+        Seconds::new(self.over(Collective::SendReceive, 2, bytes.shard(shared.into()), &ends))
+    }
+
+    /// The level over which a rank reaches the next of a group of several.
+    fn between_neighbours(&self, stride: u32) -> Option<Crossing<'_>> {
+        let has_both = |level: &&Level| level.used / stride.max(1) >= 2;
+        let level = self.levels.iter().find(has_both).or(self.levels.last())?;
+        Some(Crossing { level, below: 1, members: 2, reached: 2 })
     }
 
     /// Bandwidth of a rank over the innermost level, in one direction; zero without levels.

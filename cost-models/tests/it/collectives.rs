@@ -169,7 +169,6 @@ fn an_all_reduce_over_nodes_reaches_the_bandwidth_of_their_nics() {
     }
 }
 
-/// A rank of a data-parallel group that spans nodes at stride 8 has its one NIC.
 /// Of groups of 64 ranks in racks of 72 some end beyond a rack; of 256 ranks each rack has 64, of 576 all 72.
 #[test]
 fn groups_that_end_beyond_a_rack_use_the_network_between() {
@@ -190,8 +189,19 @@ fn groups_that_end_beyond_a_rack_use_the_network_between() {
     ] {
         assert_eq!(is_within(num_gpus, size), expected, "{size} of {num_gpus}");
     }
+    // Neighbours within a rack send within it, however many they are.
+    let network = hardware.among(72).network;
+    let message =
+        |size| network.to_neighbour(StridedGroup { size, stride: 8 }, Bytes::new(1 << 20));
+    assert_eq!(message(9), message(3));
+    let ring = |size| {
+        let group = StridedGroup { size, stride: 8 };
+        network.time(Collective::SendReceive, group, Bytes::new(1 << 20))
+    };
+    assert_eq!(ring(9), message(9));
 }
 
+/// A rank of a data-parallel group that spans nodes at stride 8 has its one NIC.
 #[test]
 fn a_group_with_one_rank_a_node_has_one_nic() {
     let cluster = preset("h100").unwrap();

@@ -18,7 +18,7 @@ pub struct Calibration {
     /// How many of them with their peak of memory.
     pub peaks: u32,
     /// How many kernels and collectives, each of its own shape, were measured within steps.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "super::habits::is_default")]
     pub kernels: u32,
     /// The precisions of their linear layers.
     pub precisions: Vec<Precision>,
@@ -27,9 +27,4 @@ pub struct Calibration {
     /// By how much the logarithm of each constant that they say something of may still differ: a standard deviation.
     #[serde(default)]
     pub spreads: BTreeMap<String, f64>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }

@@ -1,5 +1,7 @@
 //! Checks of the ranges of a framework's constants.
 
+use std::ops::RangeInclusive;
+
 use super::Framework;
 use super::error::FrameworkError;
 use crate::graph::LossGradient;
@@ -14,11 +16,7 @@ impl Framework {
             ("exchanges.over_replicas", self.exchanges.over_replicas),
             ("memory.saved", self.memory.saved),
         ];
-        for (field, value) in factors {
-            if !(0.01..=100.0).contains(&value) {
-                return Err(FrameworkError::unusable(field, value, "from 0.01 to 100, such as 1"));
-            }
-        }
+        in_range(factors, 0.01..=100.0, "from 0.01 to 100, such as 1")?;
         let amounts = [
             ("kernels.loss.forward_bytes_per_logit", loss.forward_bytes_per_logit),
             ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
@@ -37,43 +35,37 @@ impl Framework {
             ("memory.update_buffers.freed", self.memory.update_buffers.freed),
             ("memory.libraries_gib", self.memory.libraries_gib),
         ];
-        for (field, value) in amounts {
-            if !(0.0..=1e6).contains(&value) {
-                return Err(FrameworkError::unusable(field, value, "from 0 to 1e6, such as 4"));
-            }
-        }
-        let calibrated = self.calibration.iter().flat_map(|it| it.constants.values());
-        for [_, value] in calibrated {
-            if !(1e-6..=1e6).contains(value) {
-                let field = "calibration.constants";
-                return Err(FrameworkError::unusable(
-                    field,
-                    *value,
-                    "from 1e-6 to 1e6, such as 0.8",
-                ));
-            }
-        }
-        if loss.gradient == LossGradient::Chunked && loss.chunks < 2 {
-            let (field, value) = ("kernels.loss.chunks", loss.chunks as f64);
-            return Err(FrameworkError::unusable(field, value, "2 or more, such as 8"));
+        in_range(amounts, 0.0..=1e6, "from 0 to 1e6, such as 4")?;
+        let constants = self.calibration.iter().flat_map(|it| it.constants.values());
+        let constants = constants.map(|[_, value]| ("calibration.constants", *value));
+        in_range(constants, 1e-6..=1e6, "from 1e-6 to 1e6, such as 0.8")?;
+        if loss.gradient == LossGradient::Chunked {
+            let chunks = [("kernels.loss.chunks", loss.chunks as f64)];
+            in_range(chunks, 2.0..=f64::INFINITY, "2 or more, such as 8")?;
         }
         let spreads = self.calibration.iter().flat_map(|it| it.spreads.values());
-        for spread in spreads {
-            if !(0.0..=100.0).contains(spread) {
-                let field = "calibration.spreads";
-                return Err(FrameworkError::unusable(field, *spread, "from 0 to 100, such as 0.1"));
-            }
-        }
+        let spreads = spreads.map(|spread| ("calibration.spreads", *spread));
+        in_range(spreads, 0.0..=100.0, "from 0 to 100, such as 0.1")?;
+        let multiple = Some(self.tensor_parallel.vocabulary_multiple);
         let counts = [
-            ("tensor_parallel.vocabulary_multiple", Some(self.tensor_parallel.vocabulary_multiple)),
+            ("tensor_parallel.vocabulary_multiple", multiple),
             ("experts.most_domains", self.experts.most_domains),
         ];
-        for (field, count) in counts {
-            if count.is_some_and(|count| !(1..=1 << 20).contains(&count)) {
-                let value = f64::from(count.unwrap_or_default());
-                return Err(FrameworkError::unusable(field, value, "from 1 to 1048576, such as 8"));
-            }
+        let counts = counts.into_iter().filter_map(|(field, it)| Some((field, f64::from(it?))));
+        in_range(counts, 1.0..=1_048_576.0, "from 1 to 1048576, such as 8")
+    }
+}
+
+/// Checks that the values of fields are in a range; `works` says which, with an example.
+fn in_range(
+    values: impl IntoIterator<Item = (&'static str, f64)>,
+    range: RangeInclusive<f64>,
+    works: &'static str,
+) -> Result<(), FrameworkError> {
+    match values.into_iter().find(|(_, value)| !range.contains(value)) {
+        Some((field, value)) => {
+            Err(FrameworkError::Unusable { field, value: value.to_string(), works })
         }
-        Ok(())
+        None => Ok(()),
     }
 }

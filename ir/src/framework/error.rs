@@ -51,9 +51,3 @@ pub enum FrameworkError {
         works: &'static str,
     },
 }
-
-impl FrameworkError {
-    pub(super) fn unusable(field: &'static str, value: f64, works: &'static str) -> Self {
-        Self::Unusable { field, value: value.to_string(), works }
-    }
-}

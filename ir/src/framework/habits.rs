@@ -248,7 +248,7 @@ pub struct MemoryHabits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at_once: Option<u64>,
     /// What the update needs while it runs.
-    #[serde(default, skip_serializing_if = "UpdateBuffers::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub update_buffers: UpdateBuffers,
     /// Workspace that cuBLAS takes from the allocator, for each thread of the host that runs products.
     #[serde(default)]
@@ -285,12 +285,6 @@ pub struct UpdateBuffers {
     /// What it had and freed before that. With sharded parameters (ZeRO-3) nothing is joined, and what is freed fits
     /// what comes next.
     pub freed: f64,
-}
-
-impl UpdateBuffers {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 choices! {

@@ -15,17 +15,16 @@ pub struct ZeroAbility {
     pub shards: ShardGroups,
 }
 
-/// Over which replicas model states are sharded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ShardGroups {
-    /// Over all of them.
-    All,
-    /// Over all, or groups of some (hybrid sharding).
-    Any,
-    /// The same, with all ranks that share a sequence in one group.
-    WholeContexts,
+choices! {
+    /// Over which replicas model states are sharded.
+    pub enum ShardGroups {
+        /// Over all of them.
+        All,
+        /// Over all, or groups of some (hybrid sharding).
+        Any,
+        /// The same, with all ranks that share a sequence in one group.
+        WholeContexts,
+    }
 }
 
 impl ShardGroups {

@@ -286,22 +286,19 @@ fn produced(kind: &OpKind) -> &[Dim] {
     }
 }
 
-/// A linear layer of the same kind, which sums over `summed` (none: the dimensions of `kind`) and outputs `produced`.
-fn like(kind: &OpKind, summed: Option<Vec<DimName>>, produced: Vec<Dim>) -> OpKind {
-    match kind {
-        OpKind::GroupedLinear { num_experts, contracted, .. } => OpKind::GroupedLinear {
-            num_experts: *num_experts,
-            contracted: summed.unwrap_or_else(|| contracted.clone()),
-            produced,
-            bias: false,
-        },
-        OpKind::Linear { contracted, .. } => OpKind::Linear {
-            contracted: summed.unwrap_or_else(|| contracted.clone()),
-            produced,
-            bias: false,
-        },
+/// A linear layer of the same kind, which sums over `summed` (none: the dimensions of `kind`) and puts out `outputs`.
+fn like(kind: &OpKind, summed: Option<Vec<DimName>>, outputs: Vec<Dim>) -> OpKind {
+    let mut kind = kind.clone();
+    match &mut kind {
+        OpKind::Linear { contracted, produced, bias }
+        | OpKind::GroupedLinear { contracted, produced, bias, .. } => {
+            *contracted = summed.unwrap_or_else(|| contracted.clone());
+            *produced = outputs;
+            *bias = false;
+        }
         other => unreachable!("only linear layers have adapters, not {other:?}"),
     }
+    kind
 }
 
 /// Input and output features of a linear layer; for experts, of one expert.

@@ -6,7 +6,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::keeps::Keeps;
 use super::offload::{OffloadModule, OffloadModules};
-use super::op::{Learning, Op, OpKind};
+use super::op::{Learning, Op, OpKind, Recurrence};
 use super::parameter::Parameter;
 use super::recomputable::Recomputable;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
@@ -46,6 +46,8 @@ pub struct Block {
     outputs: Vec<OpId>,
     /// True if the block before saves the tensor that this block takes, for a backward of its own.
     shares_input: bool,
+    /// Number of its first inputs that are outputs of the block before, where others are data.
+    given_inputs: Option<usize>,
 }
 
 impl Block {
@@ -62,13 +64,29 @@ impl Block {
             }
             inputs.push(taken);
         }
-        Self { name, graph, inputs, outputs, shares_input: false }
+        Self { name, graph, inputs, outputs, shares_input: false, given_inputs: None }
     }
 
     /// The block after one that saves its output, as a rectifier does: what both save is one tensor.
     pub(crate) fn after(self, before: &Self) -> Self {
-        let saves = |id: &OpId| before.op(*id).keeps().contains(&Keeps::Output);
-        Self { shares_input: before.outputs.iter().all(saves), ..self }
+        let saves = |id: &OpId| before.op(before.viewed(*id)).keeps().contains(&Keeps::Output);
+        let given_inputs = Some(before.outputs.len());
+        Self { shares_input: before.outputs.iter().all(saves), given_inputs, ..self }
+    }
+
+    /// The operator whose output a view of all its elements shares.
+    pub(super) fn viewed(&self, op: OpId) -> OpId {
+        match self.op(op).kind {
+            OpKind::Flatten | OpKind::Reshape { .. } => self.viewed(self.inputs(op)[0]),
+            _ => op,
+        }
+    }
+
+    /// True if an operator is an input that is data, though the block has others too.
+    pub(super) fn is_data(&self, id: OpId) -> bool {
+        let before = || self.nodes().take(id.0).filter(|it| it.op.kind == OpKind::Input).count();
+        let is_input = self.op(id).kind == OpKind::Input;
+        is_input && self.given_inputs.is_some_and(|given| before() >= given)
     }
 
     /// True if the block before saves the tensor that this block takes.
@@ -114,7 +132,8 @@ impl Block {
             let from_inputs = self.inputs(node.id).iter().any(|id| required[id.index()]);
             let given = node.op.kind == OpKind::Input
                 && node.op.output.element != ElementType::Index
-                && !reads_data;
+                && !reads_data
+                && !self.is_data(node.id);
             required.push(given || from_inputs || node.op.is_trained());
         }
         required
@@ -124,6 +143,7 @@ impl Block {
     pub fn same_structure(&self, other: &Self) -> bool {
         self.outputs == other.outputs
             && self.shares_input == other.shares_input
+            && self.given_inputs == other.given_inputs
             && self.nodes().len() == other.nodes().len()
             && self.nodes().zip(other.nodes()).all(|(a, b)| {
                 a.op.kind == b.op.kind
@@ -194,6 +214,23 @@ impl Block {
     /// True if the block has experts.
     pub fn has_experts(&self) -> bool {
         self.num_experts().is_some()
+    }
+
+    /// Number of heads that context-parallel ranks exchange for a recurrence: those of the keys of a delta rule, of the
+    /// values of others; `None` of one without heads and of other operators.
+    ///
+    /// # Source
+    ///
+    /// Megatron-Core, `transformer_config.py` (`linear_num_key_heads`) and `ssm/mamba_context_parallel.py` (`nheads`).
+    pub fn state_heads(&self, id: OpId) -> Option<u64> {
+        let OpKind::Recurrence { kind, .. } = self.op(id).kind else { return None };
+        let slot = match kind {
+            Recurrence::DeltaRule | Recurrence::DeltaRuleByFeature => 1,
+            Recurrence::StateSpace { .. } | Recurrence::FixedDecay => kind.values(),
+            Recurrence::SelectiveScan => return None,
+        };
+        let heads = &self.op(self.inputs(id)[slot]).output.dims;
+        heads.get(2..heads.len() - 1)?.iter().map(|dim| dim.extent.fixed()).product()
     }
 
     /// True if keys and values are projected from latents.
@@ -392,15 +429,12 @@ impl Graph {
     ///
     /// [`GraphError::NoModule`] where no block has one of them.
     pub fn recomputing(mut self, modules: RecomputeModules) -> Result<Self, GraphError> {
-        let layers = |graph: &Self| 1..graph.classes.len().saturating_sub(1).max(1);
-        let has = |module: RecomputeModule| {
-            let Some(one) = RecomputeModules::new([module]) else { return false };
-            let mut all =
-                self.classes[layers(&self)].iter().flat_map(|block| block.recomputing(one));
-            all.any(|recomputable| recomputable != Recomputable::No)
+        // Separate norms may be asked for where a model has none: Megatron-Core takes `layernorm` for dense models too.
+        let lacks = |module: &RecomputeModule| {
+            *module != RecomputeModule::SeparateNorms && !self.has_module(*module)
         };
-        if let Some(module) = modules.iter().find(|module| !has(*module)) {
-            let known = RecomputeModule::ALL.into_iter().filter(|module| has(*module));
+        if let Some(module) = modules.iter().find(lacks) {
+            let known = RecomputeModule::ALL.into_iter().filter(|module| self.has_module(*module));
             let known: Vec<&str> = known.map(RecomputeModule::name).collect();
             let known = if known.is_empty() { "no modules".to_owned() } else { known.join(", ") };
             return Err(GraphError::NoModule { module: module.name(), known });
@@ -413,6 +447,14 @@ impl Graph {
         }
         self.modules = Some(modules);
         Ok(self)
+    }
+
+    /// True if a block other than the first and the last has operators of this module.
+    pub fn has_module(&self, module: RecomputeModule) -> bool {
+        let Some(one) = RecomputeModules::new([module]) else { return false };
+        let layers = 1..self.classes.len().saturating_sub(1).max(1);
+        let mut all = self.classes[layers].iter().flat_map(|block| block.recomputing(one));
+        all.any(|recomputable| recomputable != Recomputable::No)
     }
 
     /// The modules whose saved tensors may be offloaded, of all blocks but the first and the last; `None` without any.
@@ -490,16 +532,9 @@ impl Graph {
     pub fn parameter_counts(&self) -> ParameterCounts {
         let mut counts = ParameterCounts::default();
         for (block, count) in self.classes.iter().zip(self.class_counts()) {
-            let top_k = block.nodes().find_map(|node| match node.op.kind {
-                OpKind::Router { top_k, .. } => Some(top_k),
-                _ => None,
-            });
             for node in block.nodes() {
-                let own = node
-                    .op
-                    .own_parameters()
-                    .map(|parameter| parameter.num_elements() * u64::from(count))
-                    .sum::<u64>();
+                let own: u64 = node.op.own_parameters().map(Parameter::num_elements).sum();
+                let own = own * u64::from(count);
                 counts.total += own;
                 if !node.op.is_frozen() {
                     counts.trained += own;
@@ -511,7 +546,7 @@ impl Graph {
                     }
                     OpKind::GroupedLinear { num_experts, .. } => {
                         counts.routed += own;
-                        counts.active += own / num_experts * top_k.unwrap_or(num_experts);
+                        counts.active += own / num_experts * block.top_k().unwrap_or(num_experts);
                     }
                     // Weights of experts that put out what they take, which nothing reads.
                     OpKind::Dispatch { .. } => {}

@@ -49,8 +49,7 @@ impl BlockBuilder {
             output: tensor,
             recomputable: Recomputable::No,
         };
-        self.ops.push((op, Vec::new()));
-        OpId(self.ops.len() - 1)
+        self.copy(op, &[])
     }
 
     /// Adds an operator.

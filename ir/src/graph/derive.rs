@@ -147,9 +147,20 @@ impl Sharded<'_> {
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.context_parallel > 1 =>
                 {
-                    let slots = 1..self.block.inputs(node.id).len().min(3);
+                    let sources = self.block.inputs(node.id);
+                    let slots = match node.op.kind {
+                        OpKind::Attention { mask, .. } => 1..mask.inputs(),
+                        _ => 1..sources.len(),
+                    };
+                    // Keys that are the values too, or have them as a part, go round once.
+                    let has = |key: OpId, value: OpId| {
+                        let is_joined = matches!(self.block.op(key).kind, OpKind::Concat { .. });
+                        key == value || is_joined && self.block.inputs(key).contains(&value)
+                    };
+                    let is_first =
+                        |slot: &usize| !sources[1..*slot].iter().any(|it| has(*it, sources[*slot]));
                     let circulating: Bytes =
-                        slots.map(|slot| self.input_bytes(node.id, slot)).sum();
+                        slots.filter(is_first).map(|slot| self.input_bytes(node.id, slot)).sum();
                     let forward = circulating * u64::from(sharding.context_parallel - 1);
                     both(Axis::Context, Collective::SendReceive, forward, forward * 2);
                 }
@@ -285,11 +296,11 @@ impl Sharded<'_> {
             };
             for keeps in node.op.keeps() {
                 match keeps {
-                    Keeps::Input(slot) if self.is_left_out(node.id, slot) => {}
+                    Keeps::Input(slot)
+                        if self.is_left_out(node.id, slot) || self.is_weight(sources[slot]) => {}
                     Keeps::Input(slot) => {
-                        let source = sources[slot];
-                        let bytes =
-                            self.kept_bytes(source, self.placements.wanted[node.id.index()][slot]);
+                        let bytes = self.kept_bytes(node.id, slot);
+                        let source = self.block.viewed(sources[slot]);
                         let is_linear = slot == 0 && self.is_cast(node.id);
                         let (part, bytes) = match self.setting.kept_bits.filter(|_| is_linear) {
                             Some(bits) => {
@@ -316,8 +327,7 @@ impl Sharded<'_> {
                         save(node.id, SavedPart::Value, Bytes::new(of_logit * logits));
                     }
                     Keeps::Mask => {
-                        let placement = self.placements.outputs[node.id.index()];
-                        let mask = Bytes::new(self.elements(&node.op.output, placement));
+                        let mask = Bytes::new(self.output_elements(node.id));
                         save(node.id, SavedPart::Mask, mask);
                     }
                     Keeps::Indices => {
@@ -325,7 +335,7 @@ impl Sharded<'_> {
                         let unit = node.op.output.dim(DimName::Hidden);
                         let width = unit
                             .map_or(1, |dim| self.local_extent(&node.op.output, dim, placement));
-                        let indices = self.elements(&node.op.output, placement) / width;
+                        let indices = self.output_elements(node.id) / width;
                         save(node.id, SavedPart::Statistics, Bytes::new(8 * indices));
                     }
                     Keeps::Statistics(each) => {
@@ -347,10 +357,12 @@ impl Sharded<'_> {
             // Inputs of recomputed regions must be saved.
             if self.recomputable(node.id) != Recomputable::No {
                 for (slot, source) in sources.iter().enumerate() {
-                    if self.recomputable(*source) != Recomputable::Selective {
-                        let bytes =
-                            self.kept_bytes(*source, self.placements.wanted[node.id.index()][slot]);
-                        let of = starts.entry(*source).or_insert(SavedTensor::until(node.id));
+                    let is_kept = |op: OpId| self.recomputable(op) != Recomputable::Selective;
+                    if is_kept(*source) && !self.is_weight(*source) {
+                        let bytes = self.kept_bytes(node.id, slot);
+                        let whole = Some(self.block.viewed(*source)).filter(|it| is_kept(*it));
+                        let start = whole.unwrap_or(*source);
+                        let of = starts.entry(start).or_insert(SavedTensor::until(node.id));
                         of.add(bytes, is_offloaded[node.id.index()]);
                     }
                 }
@@ -385,7 +397,11 @@ impl Sharded<'_> {
                 Recomputable::SelectiveEnd => !is_value && part != SavedPart::Cast,
             },
             block_input,
-            is_shared: self.block.shares_input() && block_input && is_value && !is_start,
+            is_shared: self.block.shares_input()
+                && block_input
+                && !self.block.is_data(op)
+                && is_value
+                && !is_start,
         }
     }
 
@@ -420,17 +436,18 @@ impl Sharded<'_> {
     /// # Source
     ///
     /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
-    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, and what PyTorch's derivatives of the functions
-    /// that they call take. The norm's input in 16 bits is not saved.
+    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, `GemmaRMSNorm` of `modeling_gemma.py`, and what
+    /// PyTorch's derivatives of the functions that they call take. The norm's input in 16 bits is not saved.
     fn saved_by_eager(&self, op: OpId) -> Bytes {
         let compute_bytes = self.setting.compute_bytes;
         let wider = |bytes: Bytes| {
             Bytes::new(bytes.get() / compute_bytes * 4_u64.saturating_sub(compute_bytes))
         };
         match self.block.op(op).kind {
-            ref kind if is_rms_norm(kind) => {
+            // A scale plus 1 multiplies the normalised input before that is cast back.
+            ref kind @ OpKind::Norm { unit_offset, .. } if is_rms_norm(kind) => {
                 let input = self.input_bytes(op, 0);
-                input * 2 + wider(input)
+                input * 2 + wider(input) * (1 + u64::from(unit_offset))
             }
             OpKind::GatedActivation(_) => self.output_bytes(op),
             OpKind::Softmax { over: DimName::Context } if compute_bytes < 4 && self.is_rotary() => {
@@ -471,13 +488,13 @@ impl Sharded<'_> {
         Bytes::new(by_key + values + heads * chunk * compute_bytes + 4 * decays)
     }
 
-    /// Bytes saved of a tensor that is wanted at `to`: in its own placement if it is gathered for use and again in
-    /// backward, in that of its use otherwise.
-    fn kept_bytes(&self, source: OpId, to: Placement) -> Bytes {
+    /// Bytes saved of an input of `op`: in its own placement if it is gathered for use and again in backward, in that
+    /// of its use otherwise.
+    fn kept_bytes(&self, op: OpId, slot: usize) -> Bytes {
+        let source = self.block.inputs(op)[slot];
         let from = self.placements.outputs[source.index()];
         let is_shard = matches!(from, Placement::Shard(_)) && !self.setting.keeps_gathered;
-        let kept = if is_shard { from } else { to };
-        self.bytes(source, kept)
+        if is_shard { self.output_bytes(source) } else { self.input_bytes(op, slot) }
     }
 
     fn parameters(&self) -> LocalParameters {

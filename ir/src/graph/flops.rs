@@ -1,10 +1,11 @@
 //! Floating-point operations of a whole model.
 
 use super::block::Graph;
-use super::op::AttentionMask;
+use super::mask::AttentionMask;
+use super::op::OpKind;
 use super::sharding::Sharding;
 use super::tensor::Sizes;
-use super::work::{DocumentSizes, Kernel, Pass, ShardContext};
+use super::work::{DocumentSizes, Kernel, KernelWork, Pass, ShardContext};
 use crate::units::Flops;
 
 /// Floating-point operations of a forward pass over one sequence, and of a step.
@@ -15,20 +16,21 @@ pub struct ForwardFlops {
     pub full: Flops,
     /// Operations without the query-key pairs that the mask hides.
     pub causal: Flops,
-    /// Operations of products with frozen weights, whose gradients are not computed.
-    pub frozen: Flops,
+    /// Operations that backward lacks of twice forward's: the gradients of frozen weights, and those of the scores by
+    /// which keys are chosen where these are not.
+    pub not_in_backward: Flops,
 }
 
 impl ForwardFlops {
     /// Operations of forward and backward, without the pairs that the mask hides: backward computes the gradients of
-    /// inputs and of weights, each at the cost of forward, but no gradients of frozen weights.
+    /// inputs and of weights, each at the cost of forward, but not all of them.
     pub fn of_step(&self) -> Flops {
-        self.causal * 3.0 - self.frozen
+        self.causal * 3.0 - self.not_in_backward
     }
 
     /// Operations of forward and backward, with every query-key pair of a causal mask counted.
     pub fn of_step_with_every_pair(&self) -> Flops {
-        self.full * 3.0 - self.frozen
+        self.full * 3.0 - self.not_in_backward
     }
 }
 
@@ -53,7 +55,14 @@ impl Graph {
     fn flops(&self, setting: &ShardContext) -> ForwardFlops {
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {
-            for work in block.work(setting).kernels.iter().filter(|k| k.pass == Pass::Forward) {
+            let kernels = block.work(setting).kernels;
+            let is_indexer =
+                |work: &&KernelWork| matches!(block.op(work.op).kind, OpKind::Indexer { .. });
+            for work in kernels.iter().filter(is_indexer) {
+                let times = if work.pass == Pass::Forward { 2.0 } else { -1.0 };
+                flops.not_in_backward += work.flops * (times * f64::from(count));
+            }
+            for work in kernels.iter().filter(|k| k.pass == Pass::Forward) {
                 let full = match work.kernel {
                     Kernel::Attention(shape) if shape.mask == AttentionMask::Causal => {
                         shape.full_flops()
@@ -64,7 +73,7 @@ impl Graph {
                 flops.causal += work.flops * f64::from(count);
                 let is_product = matches!(work.kernel, Kernel::MatMul { .. });
                 if is_product && block.op(work.op).is_frozen() {
-                    flops.frozen += work.flops * f64::from(count);
+                    flops.not_in_backward += work.flops * f64::from(count);
                 }
             }
         }

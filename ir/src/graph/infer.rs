@@ -16,6 +16,9 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             Ok(Tensor::new(dims.clone()).with_element(ElementType::Float32))
         }
         OpKind::Embedding { width, rows, .. } => {
+            if inputs[0].element != ElementType::Index {
+                return Err(format!("looks up indices, but is given numbers {}", inputs[0]));
+            }
             let mut dims = inputs[0].dims.clone();
             if *rows == EmbeddedRows::Bag {
                 dims.pop();
@@ -25,16 +28,22 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         }
         OpKind::Linear { contracted, produced, .. }
         | OpKind::GroupedLinear { contracted, produced, .. } => {
+            if inputs[0].element == ElementType::Index {
+                return Err(format!("takes numbers, but is given indices {}", inputs[0]));
+            }
             contract(inputs[0], contracted, produced)
         }
         OpKind::Attention { .. } => attention_output(inputs),
         OpKind::ShortConvolution { .. } => Ok(inputs[0].clone()),
         OpKind::Recurrence { kind, .. } => Ok(inputs[kind.values()].clone()),
-        OpKind::Indexer { keys } => {
-            let positions = Dim::fixed(DimName::Context, *keys);
-            let dims = inputs[0].dims[..2].iter().copied().chain([positions]);
+        OpKind::Indexer { keys, block } => {
+            // Batch and positions, and where each head chooses for itself these too.
+            let rows = if inputs.len() > 2 { 2 } else { 3 };
+            let chosen = Dim::fixed(DimName::Context, keys.div_ceil(*block));
+            let dims = inputs[0].dims[..rows].iter().copied().chain([chosen]);
             Ok(Tensor::new(dims.collect::<Vec<_>>()).with_element(ElementType::Float32))
         }
+        OpKind::Compress { block, overlaps } => compressed(inputs[0], *block, *overlaps),
         OpKind::AttentionScores => attention_scores(inputs[0], inputs[1]),
         OpKind::AttentionValues => attention_values(inputs[0], inputs[1]),
         OpKind::Softmax { over } => {
@@ -71,12 +80,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             }
             Ok(inputs[0].clone())
         }
-        OpKind::Multiply => {
-            if let Some(dim) = inputs[1].dims.iter().find(|dim| !inputs[0].dims.contains(dim)) {
-                return Err(format!("{} has no dimension {} {}", inputs[0], dim.name, dim.extent));
-            }
-            Ok(inputs[0].clone())
-        }
+        OpKind::Multiply => require_all(inputs[0], &inputs[1].dims),
         OpKind::Elementwise(_) => {
             let mut dims = inputs[0].dims.clone();
             for dim in inputs[1..].iter().flat_map(|other| &other.dims) {
@@ -118,12 +122,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             Ok(replace(inputs[0], dim.name, &[*dim]))
         }
         OpKind::Concat { over } => concat(inputs, *over),
-        OpKind::AddParameter { dims } => {
-            if let Some(dim) = dims.iter().find(|dim| !inputs[0].dims.contains(dim)) {
-                return Err(format!("{} has no dimension {} {}", inputs[0], dim.name, dim.extent));
-            }
-            Ok(inputs[0].clone())
-        }
+        OpKind::AddParameter { dims } => require_all(inputs[0], dims),
         OpKind::PrependParameter => {
             let sequence = require(inputs[0], DimName::Sequence)?;
             let Extent::Fixed(length) = sequence.extent else {
@@ -228,6 +227,11 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
                 add(name, dims);
             }
         }
+        OpKind::Compress { block, .. } => {
+            let positions = Dim::fixed(DimName::Width, *block);
+            let features = named(inputs[1], &[DimName::HeadDim]);
+            add("position_bias", [vec![positions], features].concat());
+        }
         OpKind::Attention { scores, sinks, .. } => {
             let heads = named(inputs[0], &[DimName::Heads]);
             if let PositionBias::Relative { num_buckets, .. } = scores.bias {
@@ -321,8 +325,8 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
         OpKind::Input | OpKind::Buffer { .. } | OpKind::Parameter { .. } => (0, 0),
         OpKind::Elementwise(function) => (function.inputs(), function.inputs()),
         OpKind::Router { .. } => (1, 2),
-        OpKind::Attention { .. } => (3, 4),
-        OpKind::Indexer { .. } => (3, 3),
+        OpKind::Attention { mask, .. } => (mask.inputs(), mask.inputs() + 1),
+        OpKind::Indexer { .. } => (2, 3),
         OpKind::Recurrence { kind, .. } => (kind.inputs(), kind.inputs()),
         OpKind::AttentionScores
         | OpKind::AttentionValues
@@ -330,6 +334,7 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
         | OpKind::ClampedSwiGlu { .. }
         | OpKind::Multiply
         | OpKind::Product { .. }
+        | OpKind::Compress { .. }
         | OpKind::Dispatch { .. }
         | OpKind::Combine => (2, 2),
         OpKind::Add | OpKind::Concat { .. } => (2, usize::MAX),
@@ -351,6 +356,14 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
 /// The dimension of `tensor` called `name`.
 fn require(tensor: &Tensor, name: DimName) -> Result<Dim, String> {
     tensor.dim(name).ok_or_else(|| format!("needs a dimension `{name}`, but is given {tensor}"))
+}
+
+/// A tensor like `tensor`, which must have all of `dims`.
+fn require_all(tensor: &Tensor, dims: &[Dim]) -> Result<Tensor, String> {
+    match dims.iter().find(|dim| !tensor.dims.contains(dim)) {
+        Some(dim) => Err(format!("{tensor} has no dimension {} {}", dim.name, dim.extent)),
+        None => Ok(tensor.clone()),
+    }
 }
 
 /// The dimensions of `tensor` called `names`, in the order of `names`.
@@ -407,6 +420,18 @@ fn reshaped(input: &Tensor, dims: &[Dim]) -> Result<Tensor, String> {
     }
 }
 
+fn compressed(x: &Tensor, block: u64, overlaps: bool) -> Result<Tensor, String> {
+    let positions = require(x, DimName::Sequence)?;
+    if positions.extent != Extent::Sequence {
+        return Err(format!("needs a whole sequence, but is given {x}"));
+    }
+    let features = fixed(require(x, DimName::HeadDim)?)?;
+    let blocks = Dim { extent: Extent::Blocks(block.max(1)), ..positions };
+    let y = replace(x, DimName::Sequence, &[blocks]);
+    let features = Dim::fixed(DimName::HeadDim, if overlaps { features / 2 } else { features });
+    Ok(replace(&y, DimName::HeadDim, &[features]))
+}
+
 fn attention_output(inputs: &[&Tensor]) -> Result<Tensor, String> {
     let [query, key, value] = [inputs[0], inputs[1], inputs[2]];
     let heads = fixed(require(query, DimName::Heads)?)?;
@@ -414,6 +439,11 @@ fn attention_output(inputs: &[&Tensor]) -> Result<Tensor, String> {
         let kv_heads = fixed(require(tensor, DimName::KvHeads)?)?;
         if kv_heads == 0 || heads % kv_heads != 0 {
             return Err(format!("{heads} query heads do not share {kv_heads} key-value heads"));
+        }
+    }
+    for name in [DimName::Sequence, DimName::KvHeads] {
+        if key.dim(name) != value.dim(name) {
+            return Err(format!("keys {key} and values {value} differ in `{name}`"));
         }
     }
     let (query_dim, key_dim) = (require(query, DimName::HeadDim)?, require(key, DimName::HeadDim)?);
@@ -438,7 +468,10 @@ fn attention_scores(query: &Tensor, key: &Tensor) -> Result<Tensor, String> {
 }
 
 fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor, String> {
-    require(probabilities, DimName::Context)?;
+    let positions = require(probabilities, DimName::Context)?;
+    if value.dim(DimName::Sequence).is_some_and(|dim| dim.extent != positions.extent) {
+        return Err(format!("probabilities {probabilities} are not of the positions of {value}"));
+    }
     Ok(Tensor::new([
         require(probabilities, DimName::Batch)?,
         require(probabilities, DimName::Sequence)?,

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use super::block::OpId;
 use super::elementwise::ReduceFunction;
 use super::keeps::Keeps;
-use super::op::{AttentionMask, EmbeddedRows, Learning, OpKind, Recurrence};
+use super::mask::AttentionMask;
+use super::op::{EmbeddedRows, Learning, OpKind, Recurrence};
 use super::placement::Placement;
 use super::sharded::{RecurrenceShape, Sharded};
-use super::tensor::{DimName, ElementType, Extent, Tensor};
+use super::tensor::{DimName, ElementType};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
@@ -37,9 +38,11 @@ struct Kernels<'a, 'b> {
 impl Kernels<'_, '_> {
     fn add(&mut self, op: OpId, kind: &OpKind) {
         match kind {
-            OpKind::Linear { .. } => self.linear(op),
+            OpKind::Linear { contracted, .. } => self.linear(op, contracted),
             OpKind::Router { .. } => self.router(op),
-            OpKind::GroupedLinear { num_experts, .. } => self.grouped_linear(op, *num_experts),
+            OpKind::GroupedLinear { num_experts, contracted, .. } => {
+                self.grouped_linear(op, *num_experts, contracted);
+            }
             OpKind::Conv2d { groups, window, .. }
             | OpKind::ConvTranspose2d { groups, window, .. } => {
                 self.convolution(op, *groups, window.kernel[0] * window.kernel[1]);
@@ -48,7 +51,7 @@ impl Kernels<'_, '_> {
                 let shape = self.attention_shape(op, *mask);
                 self.attention(op, shape);
             }
-            OpKind::Indexer { keys } => self.indexer(op, *keys),
+            OpKind::Indexer { keys, block } => self.indexer(op, *keys, *block),
             OpKind::AttentionScores | OpKind::AttentionValues => self.attention_product(op, kind),
             OpKind::Product { over } => self.product(op, over),
             OpKind::Recurrence { kind, chunk } => self.recurrence(op, *kind, *chunk),
@@ -128,34 +131,22 @@ impl Kernels<'_, '_> {
 
     /// Rows, columns and summed dimension of a linear layer on one rank.
     fn linear_shape(&self, op: OpId, contracted: &[DimName]) -> [u64; 3] {
-        let sharded = self.sharded;
-        let source = sharded.block.inputs(op)[0];
-        let wanted = sharded.placements.wanted[op.index()][0];
-        let output = sharded.placements.outputs[op.index()];
-        let input = &sharded.block.op(source).output;
-        let extents = |summed: bool| {
-            input
-                .dims
-                .iter()
-                .filter(|dim| contracted.contains(&dim.name) == summed)
-                .map(|dim| sharded.local_extent(input, *dim, wanted))
-                .product::<u64>()
+        let extent = |is_summed: bool| {
+            self.sharded.input_extent(op, 0, |name| contracted.contains(&name) == is_summed)
         };
-        let (m, k) = (extents(false), extents(true));
-        let produced = sharded.elements(&sharded.block.op(op).output, output) / m;
-        [m, produced, k]
+        let (m, k) = (extent(false), extent(true));
+        [m, self.sharded.output_elements(op) / m, k]
     }
 
     /// Linear layers that read the same tensor run as one product: fused query, key and value, fused gate and up
     /// projection. Adapters stay separate products.
-    fn linear(&mut self, op: OpId) {
+    fn linear(&mut self, op: OpId, contracted: &[DimName]) {
         if self.fused.contains(&op) {
             return;
         }
         let sharded = self.sharded;
         let source = sharded.block.inputs(op)[0];
         let wanted = sharded.placements.wanted[op.index()][0];
-        let OpKind::Linear { contracted, .. } = &sharded.block.op(op).kind else { return };
         let [m, mut n, k] = self.linear_shape(op, contracted);
         let learning = sharded.block.op(op).learning;
         let fuses = sharded.setting.fuses_projections && learning != Learning::Adapter;
@@ -199,10 +190,7 @@ impl Kernels<'_, '_> {
     }
 
     /// The tokens of a rank are assumed to spread evenly over its experts.
-    fn grouped_linear(&mut self, op: OpId, num_experts: u64) {
-        let OpKind::GroupedLinear { contracted, .. } = &self.sharded.block.op(op).kind else {
-            return;
-        };
+    fn grouped_linear(&mut self, op: OpId, num_experts: u64, contracted: &[DimName]) {
         let [m, n, k] = self.linear_shape(op, contracted);
         self.dequantise(op);
         let expert_parallel = self.sharded.setting.sharding.expert_parallel;
@@ -239,17 +227,11 @@ impl Kernels<'_, '_> {
     /// A product of two tensors, once for each index of the dimensions that both have.
     fn product(&mut self, op: OpId, over: &[DimName]) {
         let sharded = self.sharded;
-        let side = |slot: usize| &sharded.block.op(sharded.block.inputs(op)[slot]).output;
-        // Elements along the dimensions of one side that `is_meant`.
-        let count = |slot: usize, is_meant: &dyn Fn(DimName) -> bool| -> u64 {
-            let wanted = sharded.placements.wanted[op.index()][slot];
-            let dims = side(slot).dims.iter().filter(|dim| is_meant(dim.name));
-            dims.map(|dim| sharded.local_extent(side(slot), *dim, wanted)).product()
-        };
-        let is_shared = |name: DimName| side(0).dim(name).is_some() && side(1).dim(name).is_some();
-        let batch = count(0, &|name| is_shared(name) && !over.contains(&name));
-        let k = count(0, &|name| over.contains(&name));
-        let [m, n] = [0, 1].map(|slot| count(slot, &|name| !is_shared(name)));
+        let has = |slot: usize, name: DimName| sharded.input(op, slot).0.dim(name).is_some();
+        let is_shared = |name: DimName| has(0, name) && has(1, name);
+        let batch = sharded.input_extent(op, 0, |name| is_shared(name) && !over.contains(&name));
+        let k = sharded.input_extent(op, 0, |name| over.contains(&name));
+        let [m, n] = [0, 1].map(|slot| sharded.input_extent(op, slot, |name| !is_shared(name)));
         let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
         let bytes =
             [sharded.input_bytes(op, 0), sharded.input_bytes(op, 1), sharded.output_bytes(op)];
@@ -261,11 +243,7 @@ impl Kernels<'_, '_> {
     fn attention_shape(&self, op: OpId, mask: AttentionMask) -> AttentionShape {
         let sharded = self.sharded;
         let inputs = &sharded.block.inputs(op);
-        let local = |slot: usize, name: DimName| {
-            let input = &sharded.block.op(inputs[slot]).output;
-            let wanted = sharded.placements.wanted[op.index()][slot];
-            input.dim(name).map_or(1, |dim| sharded.local_extent(input, dim, wanted))
-        };
+        let local = |slot: usize, name: DimName| sharded.input_extent(op, slot, |it| it == name);
         let context = sharded.block.op(inputs[1]).output.dim(DimName::Sequence);
         // All positions of a shard of the heads, where heads are exchanged.
         let share = u64::from(sharded.setting.sharding.head_exchange());
@@ -288,17 +266,14 @@ impl Kernels<'_, '_> {
 
     /// Number of sequences that attention takes apart: elements of its queries but for heads, positions and features.
     fn sequences(&self, op: OpId) -> u64 {
-        let sharded = self.sharded;
-        let query = &sharded.block.op(sharded.block.inputs(op)[0]).output;
         let of_each = [DimName::Heads, DimName::Sequence, DimName::HeadDim];
-        let dims = query.dims.iter().filter(|dim| !of_each.contains(&dim.name));
-        let wanted = sharded.placements.wanted[op.index()][0];
-        dims.map(|dim| sharded.local_extent(query, *dim, wanted)).product()
+        self.sharded.input_extent(op, 0, |name| !of_each.contains(&name))
     }
 
     fn attention(&mut self, op: OpId, shape: AttentionShape) {
         let flops = shape.full_flops().get() * shape.visible_fraction();
-        let given: Bytes = (0..3).map(|slot| self.sharded.input_bytes(op, slot)).sum();
+        let slots = 0..shape.mask.inputs();
+        let given: Bytes = slots.map(|slot| self.sharded.input_bytes(op, slot)).sum();
         let output = self.sharded.output_bytes(op);
         let kernel = Kernel::Attention(shape);
         self.push(op, Pass::Forward, kernel, flops, given, output);
@@ -308,27 +283,31 @@ impl Kernels<'_, '_> {
         self.join_ring(op, given, output);
     }
 
-    /// Scores of all earlier positions, of which the best are chosen: half of all pairs are computed, each score is
-    /// written and read in fp32. In backward the chosen alone have scores and gradients.
+    /// Scores of all earlier keys, of which the best are chosen: half of all pairs are computed, each score is written
+    /// and read in fp32. In backward the chosen alone have scores and gradients, of blocks none.
     ///
     /// # Source
     ///
     /// DeepSeek-AI 2025, *DeepSeek-V3.2*, section 2.1.
-    fn indexer(&mut self, op: OpId, keys: u64) {
+    fn indexer(&mut self, op: OpId, keys: u64, block: u64) {
         let sharded = self.sharded;
-        let query = sharded.block.inputs(op)[0];
-        let output = &sharded.block.op(op).output;
-        let rows = sharded.elements(output, Placement::Whole) / keys;
-        let features = sharded.elements(&sharded.block.op(query).output, Placement::Whole) / rows;
-        let context = Extent::Sequence.resolve(sharded.setting.sizes);
+        let [query, key] = [0, 1].map(|slot| sharded.block.inputs(op)[slot]);
+        let of = |id: OpId| &sharded.block.op(id).output;
+        let rows = of(query).dims[..2].iter();
+        let rows: u64 =
+            rows.map(|dim| sharded.local_extent(of(query), *dim, Placement::Whole)).product();
+        let features = sharded.elements(of(query), Placement::Whole) / rows;
+        let context = of(key).dims[1].extent.resolve(sharded.setting.sizes);
         let product = |n: u64| Kernel::MatMul { batch: 1, m: rows, n, k: features };
         let flops = |n: u64| 2.0 * (rows * n) as f64 * features as f64;
         let (all, chosen) = (context.div_ceil(2), keys.min(context.div_ceil(2)));
         let given = sharded.output_bytes(query);
         self.push(op, Pass::Forward, product(all), flops(all), given, Bytes::ZERO);
-        let scores = Bytes::new(4 * rows * all);
+        // Rows of all heads where each chooses for itself.
+        let scored = sharded.elements(of(op), Placement::Whole) / keys.div_ceil(block);
+        let scores = Bytes::new(4 * scored * all);
         self.push_memory(op, Pass::Forward, scores, scores + sharded.output_bytes(op));
-        for _ in 0..2 {
+        for _ in 0..if block == 1 { 2 } else { 0 } {
             self.push(op, Pass::InputGrad, product(chosen), flops(chosen), given, given);
         }
     }
@@ -402,13 +381,10 @@ impl Kernels<'_, '_> {
         let sharded = self.sharded;
         let output = &sharded.block.op(op).output;
         let placement = sharded.placements.outputs[op.index()];
-        let extent = |tensor: &Tensor, name, placement| {
-            tensor.dim(name).map_or(1, |dim| sharded.local_extent(tensor, dim, placement))
+        let of = |name: DimName| {
+            output.dim(name).map_or(1, |dim| sharded.local_extent(output, dim, placement))
         };
-        let of = |name| extent(output, name, placement);
-        let source = &sharded.block.op(sharded.block.inputs(op)[0]).output;
-        let wanted = sharded.placements.wanted[op.index()][0];
-        let given = |name| extent(source, name, wanted);
+        let given = |name: DimName| sharded.input_extent(op, 0, |it| it == name);
         let [n, k] = if *kind == OpKind::AttentionScores {
             [of(DimName::Context), given(DimName::HeadDim)]
         } else {
@@ -429,10 +405,7 @@ impl Kernels<'_, '_> {
         let inputs: Bytes =
             (0..sharded.block.inputs(op).len()).map(|slot| sharded.input_bytes(op, slot)).sum();
         let y = sharded.output_bytes(op);
-        let mask = || {
-            let placement = sharded.placements.outputs[op.index()];
-            Bytes::new(sharded.elements(&sharded.block.op(op).output, placement))
-        };
+        let mask = || Bytes::new(sharded.output_elements(op));
         // Bytes read and written in forward, and in backward.
         let (forward, backward) = match kind {
             OpKind::Embedding { rows: EmbeddedRows::Bag, width, .. } => {

@@ -15,6 +15,7 @@ mod infer;
 mod keeps;
 mod kernels;
 mod loss;
+mod mask;
 mod modules;
 mod numerics;
 mod offload;
@@ -43,13 +44,14 @@ pub use elementwise::{Elementwise, ReduceFunction, Upsampling};
 pub use flops::ForwardFlops;
 pub use keeps::Keeps;
 pub use loss::{Loss, LossGradient, LossKind, USUAL_CHUNKS};
+pub use mask::AttentionMask;
 pub use modules::{LayerModule, ModuleSet};
 pub use numerics::{
     AlibiSlopes, ExpertGroups, PositionBias, Real, RotaryPairs, RotaryScaling, Rotation,
     RouterScores, Routing, Scores,
 };
 pub use offload::{OffloadModule, OffloadModules};
-pub use op::{Activation, AttentionMask, EmbeddedRows, Learning, NormKind, Op, OpKind, Recurrence};
+pub use op::{Activation, EmbeddedRows, Learning, NormKind, Op, OpKind, Recurrence};
 pub use parameter::{Cut, Parameter};
 pub use placement::{Placement, Placements};
 pub use recomputable::Recomputable;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 /// A kind of module of a layer.
 pub trait LayerModule: Copy + Eq + 'static {
-    /// All values, eight at most.
+    /// All values, sixteen at most.
     const ALL: &'static [Self];
 
     /// The name.
@@ -17,7 +17,7 @@ pub trait LayerModule: Copy + Eq + 'static {
 
 /// A set of modules, at least one; written with `+` between names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModuleSet<M>(u8, PhantomData<M>);
+pub struct ModuleSet<M>(u16, PhantomData<M>);
 
 impl<M: LayerModule> ModuleSet<M> {
     /// The set of these modules; `None` if there are none.
@@ -61,7 +61,7 @@ impl<M: LayerModule> ModuleSet<M> {
     }
 }
 
-fn bit<M: LayerModule>(module: M) -> u8 {
+fn bit<M: LayerModule>(module: M) -> u16 {
     let place = M::ALL.iter().position(|it| *it == module);
     1 << place.expect("all modules are listed")
 }

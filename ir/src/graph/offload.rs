@@ -65,10 +65,10 @@ impl OffloadModule {
         let Within { layer, reads_experts, has_router, has_latents } = within;
         let is_norm = matches!(op.kind, OpKind::Norm { .. });
         match op.kind {
-            OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues => {
-                Some(Self::Attention)
-            }
-            OpKind::Softmax { over: DimName::Context } => Some(Self::Attention),
+            OpKind::Attention { .. }
+            | OpKind::AttentionScores
+            | OpKind::AttentionValues
+            | OpKind::Softmax { over: DimName::Context } => Some(Self::Attention),
             OpKind::Dropout { .. } if op.output.dim(DimName::Context).is_some() => {
                 Some(Self::Attention)
             }

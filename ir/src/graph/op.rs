@@ -2,6 +2,7 @@
 
 use super::elementwise::{Elementwise, ReduceFunction, Upsampling};
 use super::keeps::Keeps;
+use super::mask::AttentionMask;
 use super::numerics::{Real, Rotation, Routing, Scores};
 use super::parameter::Parameter;
 use super::recomputable::Recomputable;
@@ -68,26 +69,6 @@ pub enum EmbeddedRows {
     Bag,
 }
 
-/// Positions that a query attends to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AttentionMask {
-    /// All positions.
-    Full,
-    /// The query's own position and all earlier ones.
-    Causal,
-    /// The query's own position and the `window - 1` positions before.
-    SlidingWindow {
-        /// Number of positions, the query's own included.
-        window: u64,
-    },
-    /// Of its own position and all earlier ones those that an [`OpKind::Indexer`] chooses (DeepSeek-AI 2025,
-    /// *DeepSeek-V3.2*).
-    Chosen {
-        /// Number of positions.
-        keys: u64,
-    },
-}
-
 /// The function that an operator computes.
 ///
 /// Inputs are numbered as they are listed in brackets.
@@ -132,13 +113,24 @@ pub enum OpKind {
         /// True if a bias is added.
         bias: bool,
     },
-    /// The `keys` earlier positions that each query attends to, by scores of its own \[q, k, weights of heads\].
+    /// The `keys` earlier keys that each query attends to, by scores of its own \[q, k, weights of heads\]; without
+    /// weights each head chooses for itself \[q, k\].
     Indexer {
-        /// Number of positions.
+        /// Number of keys.
         keys: u64,
+        /// Number of neighbouring keys that are chosen together.
+        block: u64,
     },
-    /// Fused attention \[q, k, v; chosen keys where there are any\] that never stores its scores; saves the output and
-    /// a log-sum-exp.
+    /// One key for each block of positions: their sum, weighted by the softmax of gates to which a trained number for
+    /// each position of a block is added \[x, gates\] (DeepSeek-AI 2026, *DeepSeek-V4*, section 2.3).
+    Compress {
+        /// Positions of a block.
+        block: u64,
+        /// True if half of the features are added to the block after, so that blocks overlap.
+        overlaps: bool,
+    },
+    /// Fused attention \[q, k, v; compressed keys and chosen ones where there are any\] that never stores its scores;
+    /// saves the output and a log-sum-exp.
     Attention {
         /// Positions that a query attends to.
         mask: AttentionMask,
@@ -412,7 +404,9 @@ impl OpKind {
             OpKind::CrossEntropy { .. } | OpKind::MeanSquaredError => "loss",
             OpKind::Router { .. } => "router",
             OpKind::Dispatch { .. } | OpKind::Combine => "routing",
-            OpKind::Attention { .. } | OpKind::Indexer { .. } => "attention",
+            OpKind::Attention { .. } | OpKind::Indexer { .. } | OpKind::Compress { .. } => {
+                "attention"
+            }
             OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. } => "recurrence",
             OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => "linear",
             _ => "other",
@@ -431,16 +425,17 @@ impl OpKind {
             | OpKind::ShortConvolution { .. }
             | OpKind::MeanSquaredError
             | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
-            OpKind::Attention { .. } => {
-                vec![
-                    Keeps::Input(0),
-                    Keeps::Input(1),
-                    Keeps::Input(2),
-                    Keeps::Output,
-                    Keeps::Statistics(1),
-                ]
+            // To one position it is a mean.
+            OpKind::AdaptiveAveragePool2d { output } if *output != [1, 1] => vec![Keeps::Input(0)],
+            OpKind::Attention { mask, .. } => {
+                let inputs = (0..mask.inputs()).map(Keeps::Input);
+                inputs.chain([Keeps::Output, Keeps::Statistics(1)]).collect()
             }
-            OpKind::Indexer { .. } => (0..3).map(Keeps::Input).chain([Keeps::Output]).collect(),
+            OpKind::Indexer { block: 1, .. } => {
+                (0..3).map(Keeps::Input).chain([Keeps::Output]).collect()
+            }
+            // The best of a block decides, so that queries and keys get no gradient.
+            OpKind::Indexer { .. } => vec![Keeps::Output],
             OpKind::Recurrence { kind, .. } => (0..kind.inputs()).map(Keeps::Input).collect(),
             OpKind::AttentionScores
             | OpKind::AttentionValues
@@ -448,21 +443,20 @@ impl OpKind {
             | OpKind::ClampedSwiGlu { .. }
             | OpKind::Multiply
             | OpKind::Product { .. }
+            | OpKind::Compress { .. }
             | OpKind::Combine => vec![Keeps::Input(0), Keeps::Input(1)],
             OpKind::Softmax { .. } => vec![Keeps::Output],
             OpKind::Elementwise(function) => function.keeps().to_vec(),
             OpKind::Reduce { function, .. } => function.keeps().to_vec(),
             OpKind::Dropout { .. } => vec![Keeps::Mask],
-            OpKind::Norm { kind: NormKind::LayerNorm, .. } => {
-                vec![Keeps::Input(0), Keeps::Statistics(2)]
-            }
-            OpKind::Norm { kind: NormKind::RmsNorm, .. } => {
-                vec![Keeps::Input(0), Keeps::Statistics(1)]
-            }
-            OpKind::Norm { kind: NormKind::GroupNorm { groups }, .. } => {
-                vec![Keeps::Input(0), Keeps::Statistics(groups.saturating_mul(2))]
-            }
-            OpKind::Norm { kind: NormKind::BatchNorm, .. } => vec![Keeps::Input(0)],
+            OpKind::Norm { kind, .. } => match kind {
+                NormKind::LayerNorm => vec![Keeps::Input(0), Keeps::Statistics(2)],
+                NormKind::RmsNorm => vec![Keeps::Input(0), Keeps::Statistics(1)],
+                NormKind::BatchNorm => vec![Keeps::Input(0)],
+                NormKind::GroupNorm { groups } => {
+                    vec![Keeps::Input(0), Keeps::Statistics(groups.saturating_mul(2))]
+                }
+            },
             OpKind::Activation(Activation::Relu | Activation::Tanh | Activation::Sigmoid)
             | OpKind::SoftCap { .. } => vec![Keeps::Output],
             OpKind::Activation(_) | OpKind::Clamp { .. } => vec![Keeps::Input(0)],

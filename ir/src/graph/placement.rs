@@ -14,7 +14,7 @@ use super::block::{Block, OpId};
 use super::op::OpKind;
 use super::sharding::Sharding;
 use super::switches::EmbeddingTable;
-use super::tensor::{DimName, ElementType, Tensor};
+use super::tensor::{Dim, DimName, ElementType, Tensor};
 use crate::collective::Collective;
 
 /// Placement of a tensor along the tensor-parallel axis.
@@ -193,13 +193,21 @@ fn rule(
         }
         OpKind::Gather => (vec![Placement::Whole], Placement::Whole),
         OpKind::Attention { .. } => {
-            let kv = Placement::Shard(DimName::KvHeads);
-            let mut wanted = vec![Placement::Shard(DimName::Heads), kv, kv];
+            // One head that no projection makes for each rank is whole on all of them.
+            let kv = |slot: usize| {
+                let one = Dim::fixed(DimName::KvHeads, 1);
+                let shard = Placement::Shard(DimName::KvHeads);
+                let is_whole = tensors[slot].dims.contains(&one) && given[slot] != shard;
+                if is_whole { Placement::Whole } else { shard }
+            };
+            let mut wanted = vec![Placement::Shard(DimName::Heads), kv(1), kv(2)];
             wanted.resize(tensors.len(), Placement::Whole);
             (wanted, Placement::Shard(DimName::Heads))
         }
-        // Every tensor-parallel rank chooses for its heads.
-        OpKind::Indexer { .. } => (vec![Placement::Whole; tensors.len()], Placement::Whole),
+        // Every tensor-parallel rank chooses for its heads; a block's positions are neighbours.
+        OpKind::Indexer { .. } | OpKind::Compress { .. } => {
+            (vec![Placement::Whole; tensors.len()], Placement::Whole)
+        }
         // It reads neighbouring positions, so it is not sharded by sequence.
         OpKind::ShortConvolution { .. } => {
             let placement = by_heads(output);
@@ -236,7 +244,12 @@ fn rule(
             let (wanted, placement) = token_wise(tensors, given, output, sharding);
             match wanted[0] {
                 Placement::Shard(name) if tensors[0].dim(name) != output.dim(name) => {
-                    (vec![Placement::Whole], Placement::Whole)
+                    match groups_of(tensors[0], output) {
+                        Some([heads, groups]) if heads == name => {
+                            (wanted, Placement::Shard(groups))
+                        }
+                        _ => (vec![Placement::Whole], Placement::Whole),
+                    }
                 }
                 _ => (wanted, placement),
             }
@@ -249,6 +262,15 @@ fn rule(
         }
         _ => token_wise(tensors, given, output, sharding),
     }
+}
+
+/// Names of the heads of a tensor and of the groups that a view gathers them in: a shard of the one is then a shard of
+/// the other.
+fn groups_of(input: &Tensor, output: &Tensor) -> Option<[DimName; 2]> {
+    let position = input.dims.iter().zip(&output.dims).position(|(of, to)| of != to)?;
+    let [heads, groups] = [input, output].map(|tensor| tensor.dims[position]);
+    let divides = heads.extent.fixed()?.is_multiple_of(groups.extent.fixed()?);
+    (divides && groups.name.is_tensor_sharded()).then_some([heads.name, groups.name])
 }
 
 /// A tensor of heads, sharded by the first of its dimensions that is.

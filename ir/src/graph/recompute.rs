@@ -119,6 +119,9 @@ named_enum! {
         Attention = "attention",
         /// Norms.
         Norms = "norms",
+        /// Norms that stand by themselves, before experts and before latents, where all others are fused with the linear
+        /// layer after them, which saves what it takes.
+        SeparateNorms = "separate_norms",
         /// Activation functions of dense feed-forward blocks.
         Activations = "activations",
         /// Activation functions of experts.
@@ -185,12 +188,12 @@ impl RecomputeModule {
     pub const fn megatron_name(self) -> Option<&'static str> {
         match self {
             Self::Attention => Some("core_attn"),
-            Self::Norms => Some("layernorm"),
+            Self::SeparateNorms => Some("layernorm"),
             Self::ExpertActivations => Some("moe_act"),
             Self::FeedForward => Some("mlp"),
             Self::Experts => Some("moe"),
             Self::LatentProjections => Some("mla_up_proj"),
-            Self::Activations | Self::SharedExperts => None,
+            Self::Norms | Self::Activations | Self::SharedExperts => None,
         }
     }
 
@@ -199,6 +202,7 @@ impl RecomputeModule {
         match self {
             Self::Attention => "attention itself",
             Self::Norms => "norms",
+            Self::SeparateNorms => "norms before experts and latents",
             Self::Activations => "activation functions",
             Self::ExpertActivations => "activation functions of experts",
             Self::FeedForward => "dense feed-forward",
@@ -215,7 +219,7 @@ impl RecomputeModule {
     /// # Source
     ///
     /// Megatron-Core, `TransformerConfig.recompute_modules`: which modules discard their output, and which run
-    /// through `tensor_parallel.checkpoint`.
+    /// through `tensor_parallel.checkpoint`; `transformer_layer.py` and `gpt_layer_specs.py`: which norms are modules.
     fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
         let Layer { name, is_before_sum } = within.layer;
         let is_activation = op.is_activation();
@@ -223,6 +227,10 @@ impl RecomputeModule {
             (true, true) => Recomputable::SelectiveEnd,
             (true, false) => Recomputable::Selective,
             (false, _) => Recomputable::No,
+        };
+        let of_feed_forward = |block: &str| {
+            let part = name.strip_prefix(block).filter(|part| FEED_FORWARD.contains(part));
+            of_region(part.is_some(), part == Some(".down") && !is_before_sum)
         };
         match self {
             Self::Attention => match op.kind {
@@ -235,25 +243,20 @@ impl RecomputeModule {
                 _ => Recomputable::No,
             },
             Self::Norms => of_region(matches!(op.kind, OpKind::Norm { .. }), false),
+            Self::SeparateNorms => {
+                let is_before_experts = name == "mlp.norm" && within.has_router;
+                let is_before_latents = name == "attention.norm" && within.has_latents;
+                of_region(is_before_experts || is_before_latents, false)
+            }
             Self::Activations => of_region(is_activation && !within.reads_experts, false),
             Self::ExpertActivations => of_region(is_activation && within.reads_experts, false),
-            Self::FeedForward => {
-                let part = name.strip_prefix("mlp");
-                let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
-                of_region(is_in, name == "mlp.down" && !is_before_sum)
-            }
+            Self::FeedForward => of_feed_forward("mlp"),
             Self::Experts => {
-                let is_in = name.starts_with("mlp.") && within.has_router && {
-                    let part = name.strip_prefix("mlp.").unwrap_or(name);
-                    !OUTSIDE_OF_EXPERTS.contains(&part)
-                };
+                let part = name.strip_prefix("mlp.").filter(|_| within.has_router);
+                let is_in = part.is_some_and(|part| !OUTSIDE_OF_EXPERTS.contains(&part));
                 of_region(is_in, op.kind == OpKind::Combine)
             }
-            Self::SharedExperts => {
-                let part = name.strip_prefix("mlp.shared");
-                let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
-                of_region(is_in, name == "mlp.shared.down" && !is_before_sum)
-            }
+            Self::SharedExperts => of_feed_forward("mlp.shared"),
             Self::LatentProjections => {
                 of_region(LATENT_PROJECTIONS.contains(&name) && within.has_latents, false)
             }
@@ -360,7 +363,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Recompute>(&json).unwrap(), policy);
         }
         let theirs: Recompute = "layernorm,moe_act,core_attn".parse().unwrap();
-        assert_eq!(theirs.to_string(), "attention+norms+expert_activations");
+        assert_eq!(theirs.to_string(), "attention+separate_norms+expert_activations");
         for text in ["", "full:", "full:0", "full:-1", "full:x", "norms+", "everything"] {
             text.parse::<Recompute>().unwrap_err();
         }

@@ -89,10 +89,44 @@ impl Sharded<'_> {
         self.bytes(op, self.placements.outputs[op.index()])
     }
 
+    /// Elements of the output of `op` on one rank, in the placement that `op` produces.
+    pub(super) fn output_elements(&self, op: OpId) -> u64 {
+        self.elements(&self.block.op(op).output, self.placements.outputs[op.index()])
+    }
+
+    /// An input of `op`, with the placement that `op` wants.
+    pub(super) fn input(&self, op: OpId, slot: usize) -> (&Tensor, Placement) {
+        let source = self.block.inputs(op)[slot];
+        (&self.block.op(source).output, self.placements.wanted[op.index()][slot])
+    }
+
+    /// Elements along those dimensions of an input of `op` that are `meant`, in the placement that it wants.
+    pub(super) fn input_extent(
+        &self,
+        op: OpId,
+        slot: usize,
+        meant: impl Fn(DimName) -> bool,
+    ) -> u64 {
+        let (tensor, placement) = self.input(op, slot);
+        let dims = tensor.dims.iter().filter(|dim| meant(dim.name));
+        dims.map(|dim| self.local_extent(tensor, *dim, placement)).product()
+    }
+
     /// Bytes of an input of `op` on one rank, in the placement that `op` wants.
     pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
         let source = self.block.inputs(op)[slot];
         self.bytes(source, self.placements.wanted[op.index()][slot])
+    }
+
+    /// True for a trained tensor and for parts of it, which are there anyway.
+    pub(super) fn is_weight(&self, op: OpId) -> bool {
+        match self.block.op(op).kind {
+            OpKind::Parameter { .. } => true,
+            OpKind::Slice { .. } | OpKind::Reshape { .. } => {
+                self.is_weight(self.block.inputs(op)[0])
+            }
+            _ => false,
+        }
     }
 
     /// The dimensions along which a parameter is sharded.
@@ -162,13 +196,9 @@ impl Sharded<'_> {
 
     /// Sizes of a recurrence on one rank.
     pub(super) fn recurrence_shape(&self, op: OpId) -> RecurrenceShape {
-        let input = |slot: usize| {
-            let source = self.block.inputs(op)[slot];
-            (&self.block.op(source).output, self.placements.wanted[op.index()][slot])
-        };
         // Extents of a tensor's dimensions after batch and sequence.
         let sizes = |slot: usize| -> Vec<u64> {
-            let (tensor, placement) = input(slot);
+            let (tensor, placement) = self.input(op, slot);
             let dims = tensor.dims.iter().skip(2);
             dims.map(|dim| self.local_extent(tensor, *dim, placement)).collect()
         };
@@ -176,7 +206,7 @@ impl Sharded<'_> {
             OpKind::Recurrence { kind, .. } => (sizes(kind.values()), sizes(1)),
             _ => unreachable!("asked of recurrences"),
         };
-        let (tensor, placement) = input(0);
+        let (tensor, placement) = self.input(op, 0);
         let tokens =
             tensor.dims.iter().take(2).map(|dim| self.local_extent(tensor, *dim, placement));
         let (features, heads) = values.split_last().expect("values have features");
@@ -192,16 +222,12 @@ impl Sharded<'_> {
 
     /// Number of rows over which an operator takes statistics: elements of its input over those reduced.
     pub(super) fn row_count(&self, op: OpId) -> u64 {
-        let source = self.block.inputs(op)[0];
-        let placement = self.placements.wanted[op.index()][0];
         let reduced = |name: DimName| match &self.block.op(op).kind {
             OpKind::Norm { over, .. } => over.contains(&name),
             OpKind::Softmax { over } | OpKind::CrossEntropy { over, .. } => *over == name,
             OpKind::Attention { .. } => name == DimName::HeadDim,
             _ => false,
         };
-        let tensor = &self.block.op(source).output;
-        let kept = tensor.dims.iter().filter(|dim| !reduced(dim.name));
-        kept.map(|dim| self.local_extent(tensor, *dim, placement)).product()
+        self.input_extent(op, 0, |name| !reduced(name))
     }
 }

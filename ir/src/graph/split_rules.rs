@@ -3,6 +3,7 @@
 use super::block::{Block, OpId};
 use super::builder::BlockBuilder;
 use super::op::{NormKind, Op, OpKind};
+use super::parameter::Parameter;
 use super::splits::{
     AxisPlacement, ByMeshAxis, MESH_AXES, SharedParameter, SplitDim, SplitExchange, SplitOp,
 };
@@ -79,8 +80,8 @@ impl OpPart {
                 |axis: usize| splits[axis].is_some_and(|dim| !dim.is_summed()) && !is_cut(axis);
             SharedParameter {
                 elements: sizes[MESH_AXES][index],
-                is_copied: std::array::from_fn(|axis| mesh[axis] > 1 && !is_cut(axis)),
                 is_summed: std::array::from_fn(is_summed),
+                is_tied: op.parameters[index].tied_to.is_some(),
             }
         };
         let parameters =
@@ -108,13 +109,11 @@ impl OpPart {
         Some(block.finish([value]))
     }
 
-    /// Elements of each parameter that is not tied to another operator's.
+    /// Elements of each parameter.
     fn parameter_elements(&self, op: &Op) -> Option<Vec<u64>> {
         let block = self.block(op)?;
         let part = block.op(OpId(self.inputs.len()));
-        let own = part.parameters.iter().zip(&op.parameters);
-        let own = own.filter(|(_, of_whole)| of_whole.tied_to.is_none());
-        Some(own.map(|(parameter, _)| parameter.num_elements()).collect())
+        Some(part.parameters.iter().map(Parameter::num_elements).collect())
     }
 
     /// Splits the part along an axis of `ranks`; `None` where the operator has no such dimension, or it is not divided.
@@ -201,21 +200,6 @@ impl OpPart {
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues,
                 SplitDim::Heads,
             ) => self.heads(axis, ranks),
-            (
-                OpKind::Attention { .. }
-                | OpKind::AttentionScores
-                | OpKind::AttentionValues
-                | OpKind::Indexer { .. }
-                | OpKind::Recurrence { .. }
-                | OpKind::ShortConvolution { .. },
-                split,
-            ) => {
-                if split == SplitDim::Batch {
-                    self.each(axis, DimName::Batch, ranks)
-                } else {
-                    None
-                }
-            }
             (OpKind::CrossEntropy { over, .. }, SplitDim::InFeatures) => {
                 let name = *over;
                 self.shares_rows(axis, name, ranks)
@@ -230,13 +214,18 @@ impl OpPart {
             (OpKind::PatchesToSequence, SplitDim::Sequence) => {
                 self.renames(axis, DimName::Height, DimName::Sequence, ranks)
             }
-            (OpKind::Flatten | OpKind::PatchesToSequence, split) => {
-                if split == SplitDim::Batch {
-                    self.each(axis, DimName::Batch, ranks)
-                } else {
-                    None
-                }
-            }
+            (
+                OpKind::Attention { .. }
+                | OpKind::AttentionScores
+                | OpKind::AttentionValues
+                | OpKind::Indexer { .. }
+                | OpKind::Compress { .. }
+                | OpKind::Recurrence { .. }
+                | OpKind::ShortConvolution { .. }
+                | OpKind::Flatten
+                | OpKind::PatchesToSequence,
+                split,
+            ) => (split == SplitDim::Batch).then(|| self.each(axis, DimName::Batch, ranks))?,
             (_, split) => {
                 let name = self.free_dim(split)?;
                 self.each(axis, name, ranks)
@@ -259,11 +248,12 @@ impl OpPart {
             }
             OpKind::Norm { over, .. } | OpKind::Reduce { over, .. } => over.contains(&name),
             OpKind::Reshape { .. } => tensor.dim(name) != self.output.dim(name),
-            OpKind::Pad { dim } | OpKind::Take { dim } => dim.name == name,
+            OpKind::Pad { dim } | OpKind::Take { dim } | OpKind::Slice { dim, .. } => {
+                dim.name == name
+            }
             OpKind::Softmax { over }
             | OpKind::CrossEntropy { over, .. }
             | OpKind::Concat { over } => *over == name,
-            OpKind::Slice { dim, .. } => dim.name == name,
             OpKind::FirstToken | OpKind::PrependParameter => name == DimName::Sequence,
             OpKind::Dispatch { .. } | OpKind::Combine => {
                 !matches!(name, DimName::Batch | DimName::Sequence)

@@ -107,10 +107,10 @@ pub type ByMeshAxis<T> = [T; MESH_AXES];
 pub struct SharedParameter {
     /// Elements on a rank.
     pub elements: u64,
-    /// True along axes whose ranks have the same elements.
-    pub is_copied: ByMeshAxis<bool>,
     /// True along axes over which its gradient is a partial sum.
     pub is_summed: ByMeshAxis<bool>,
+    /// True if it is another operator's, which has its states.
+    pub is_tied: bool,
 }
 
 /// An exchange that a split operator needs in addition to those that move its inputs.

@@ -13,6 +13,8 @@ named_enum! {
         Context = "context",
         /// The residual stream.
         Hidden = "hidden",
+        /// Parallel residual streams.
+        Streams = "streams",
         /// Query heads.
         Heads = "heads",
         /// Key and value heads.
@@ -61,6 +63,8 @@ pub enum Extent {
     Batch,
     /// The sequence length.
     Sequence,
+    /// One for each block of this many positions of the sequence, the last of which may be shorter.
+    Blocks(u64),
     /// A number that the model fixes.
     Fixed(u64),
 }
@@ -71,6 +75,7 @@ impl Extent {
         match self {
             Self::Batch => sizes.micro_batch_size,
             Self::Sequence => sizes.sequence_length,
+            Self::Blocks(length) => sizes.sequence_length.div_ceil(length),
             Self::Fixed(size) => size,
         }
     }
@@ -78,7 +83,7 @@ impl Extent {
     /// The number that the model fixes; none of the micro-batch and the sequence.
     pub fn fixed(self) -> Option<u64> {
         match self {
-            Self::Batch | Self::Sequence => None,
+            Self::Batch | Self::Sequence | Self::Blocks(_) => None,
             Self::Fixed(size) => Some(size),
         }
     }
@@ -89,6 +94,7 @@ impl fmt::Display for Extent {
         match self {
             Self::Batch => f.pad("b"),
             Self::Sequence => f.pad("s"),
+            Self::Blocks(length) => write!(f, "s/{length}"),
             Self::Fixed(size) => size.fmt(f),
         }
     }
@@ -133,8 +139,6 @@ impl Dim {
     pub const BATCH: Self = Self { name: DimName::Batch, extent: Extent::Batch };
     /// The sequence dimension `s`.
     pub const SEQUENCE: Self = Self { name: DimName::Sequence, extent: Extent::Sequence };
-    /// The positions that attention looks at; the same number as the sequence has.
-    pub const CONTEXT: Self = Self { name: DimName::Context, extent: Extent::Sequence };
 }
 
 /// Type of a tensor's element, which decides its bytes.
@@ -144,8 +148,6 @@ pub enum ElementType {
     Compute,
     /// Four bytes, whatever the precision: statistics, logits in the loss.
     Float32,
-    /// One byte: a dropout mask.
-    Mask,
     /// Eight bytes: token ids, indices.
     Index,
 }
@@ -156,7 +158,6 @@ impl ElementType {
         match self {
             Self::Compute => compute_bytes,
             Self::Float32 => 4,
-            Self::Mask => 1,
             Self::Index => 8,
         }
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use super::block::OpId;
 use super::loss::{LossGradient, LossKind};
+use super::mask::AttentionMask;
 use super::offload::OffloadModules;
-use super::op::AttentionMask;
 use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
 use super::switches::{EmbeddingTable, Switches};
@@ -200,6 +200,18 @@ impl AttentionShape {
             AttentionMask::Causal
             | AttentionMask::SlidingWindow { .. }
             | AttentionMask::Chosen { .. } => (s + 1.0) / (2.0 * s),
+            AttentionMask::Chunked { length } => {
+                let length = (length as f64).min(s);
+                let (whole, rest) = ((s / length).floor(), s % length);
+                (whole * length * (length + 1.0) + rest * (rest + 1.0)) / (2.0 * s * s)
+            }
+            // Each block is seen by all positions after it; those beyond the chosen ones are not.
+            AttentionMask::Compressed { window, block, keys } => {
+                let (w, block) = ((window as f64).min(s), block as f64);
+                let chosen = keys.map_or(f64::INFINITY, |keys| keys as f64).min(s / block);
+                let blocks = s * chosen - block * chosen * chosen / 2.0;
+                (s * w - w * (w - 1.0) / 2.0 + blocks) / (s * s)
+            }
         };
         within * s / self.context as f64
     }

@@ -189,8 +189,8 @@ pub(super) enum Unfit {
     TooLarge,
 }
 
-/// The choice of a field, whatever its type.
-pub(super) trait Slot {
+/// The choice of a field, whatever its type, which prints as the option takes it.
+pub(super) trait Slot: Display {
     /// True if nothing is decided.
     fn is_any(&self) -> bool;
 
@@ -199,9 +199,6 @@ pub(super) trait Slot {
 
     /// True for a degree of 0.
     fn is_zero(&self) -> bool;
-
-    /// The values as the option takes them.
-    fn text(&self) -> String;
 
     /// True for the value that most layouts have.
     fn is_usual(&self) -> bool;
@@ -230,10 +227,6 @@ impl<T: Value> Slot for Choice<T> {
 
     fn is_zero(&self) -> bool {
         self.one().is_some_and(Value::is_zero)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
     }
 
     fn is_usual(&self) -> bool {

@@ -1,13 +1,14 @@
 //! Requirements that model, batch and number of GPUs set for layouts.
 
+use std::collections::BTreeSet;
+
 use super::error::{LayoutError, largest_divisor};
 use super::mesh::{MeshAxis, common_divisor};
 use super::offload::OffloadedActivations;
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
 use crate::graph::{
-    ContextParallelKind, DimName, Extent, Graph, OffloadModules, OpKind, Recompute,
-    RecomputeModules,
+    ContextParallelKind, DimName, Graph, Node, OffloadModules, OpKind, Recompute, RecomputeModules,
 };
 use crate::schedule::ScheduleKind;
 
@@ -28,8 +29,10 @@ pub struct Limits {
     pub heads: Vec<u64>,
     /// Every distinct number of key-value heads.
     pub kv_heads: Vec<u64>,
-    /// Every distinct number of groups of heads that share a state's inputs and outputs.
+    /// Every distinct number of groups of heads that share a state's inputs and outputs, or a projection.
     pub groups: Vec<u64>,
+    /// Every distinct number of heads of a state, each of which a context-parallel rank has for all positions.
+    pub state_heads: Vec<u64>,
     /// Every distinct inner width, except of experts.
     pub intermediate_sizes: Vec<u64>,
     /// Every distinct inner width of an expert.
@@ -76,54 +79,38 @@ impl Limits {
 
     /// The limits that a graph sets. Hosts are assumed to be known.
     pub fn new(graph: &Graph, num_gpus: u32, global_batch_size: u64, sequence_length: u64) -> Self {
-        let mut limits = Self {
+        let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
+        let num_experts = |node: &Node<'_>| match node.op.kind {
+            OpKind::GroupedLinear { num_experts, .. } => Some(num_experts),
+            _ => None,
+        };
+        // Sizes of a dimension of parameters, of operators with such experts or without.
+        let sizes = |name: DimName, is_meant: fn(Option<u64>) -> bool| {
+            let nodes = nodes().filter(|node| is_meant(num_experts(node)));
+            let dims = nodes.flat_map(|node| &node.op.parameters).flat_map(|it| &it.dims);
+            distinct(dims.filter(|dim| dim.name == name).filter_map(|dim| dim.extent.fixed()))
+        };
+        let state_heads = graph.classes().flat_map(|(_, block)| {
+            block.nodes().filter_map(move |node| block.state_heads(node.id))
+        });
+        Self {
             num_gpus,
             gpus_by_group: Vec::new(),
             global_batch_size,
             sequence_length,
             num_blocks: graph.num_blocks() as u64,
-            heads: Vec::new(),
-            kv_heads: Vec::new(),
-            groups: Vec::new(),
-            intermediate_sizes: Vec::new(),
-            expert_intermediate_sizes: Vec::new(),
-            experts: Vec::new(),
+            heads: sizes(DimName::Heads, |_| true),
+            kv_heads: sizes(DimName::KvHeads, |_| true),
+            groups: sizes(DimName::Groups, |_| true),
+            state_heads: distinct(state_heads),
+            intermediate_sizes: sizes(DimName::Intermediate, |experts| experts.is_none()),
+            expert_intermediate_sizes: sizes(DimName::Intermediate, |experts| experts.is_some()),
+            experts: distinct(nodes().filter_map(|node| num_experts(&node))),
             has_sequence: graph.has_sequence(),
             recomputed_modules: graph.recomputed_modules(),
             offload_modules: graph.offload_modules(),
             has_host: true,
-        };
-        for (_, block) in graph.classes() {
-            for node in block.nodes() {
-                let mut intermediate_sizes = &mut limits.intermediate_sizes;
-                if let OpKind::GroupedLinear { num_experts, .. } = node.op.kind {
-                    limits.experts.push(num_experts);
-                    intermediate_sizes = &mut limits.expert_intermediate_sizes;
-                }
-                for dim in node.op.parameters.iter().flat_map(|parameter| &parameter.dims) {
-                    let Extent::Fixed(size) = dim.extent else { continue };
-                    match dim.name {
-                        DimName::Heads => limits.heads.push(size),
-                        DimName::KvHeads => limits.kv_heads.push(size),
-                        DimName::Groups => limits.groups.push(size),
-                        DimName::Intermediate => intermediate_sizes.push(size),
-                        _ => {}
-                    }
-                }
-            }
         }
-        for sizes in [
-            &mut limits.heads,
-            &mut limits.kv_heads,
-            &mut limits.groups,
-            &mut limits.intermediate_sizes,
-            &mut limits.expert_intermediate_sizes,
-            &mut limits.experts,
-        ] {
-            sizes.sort_unstable();
-            sizes.dedup();
-        }
-        limits
     }
 
     /// Requires that heads and inner widths, except of experts, divide by the tensor-parallel degree. Key-value heads
@@ -151,7 +138,7 @@ impl Limits {
     fn undivided_by(&self, degree: u64) -> Option<(&'static str, u64)> {
         let all = [
             ("attention heads", &self.heads),
-            ("groups of Mamba heads", &self.groups),
+            ("groups of heads", &self.groups),
             ("intermediate size", &self.intermediate_sizes),
         ];
         let whole = all.into_iter().find_map(|(what, sizes)| {
@@ -187,6 +174,13 @@ impl Limits {
         let is_ring = spec.context_parallel_kind == ContextParallelKind::Ring;
         if !is_ring {
             self.head_exchange(spec)?;
+        }
+        if let Some(heads) = self.state_heads.iter().find(|it| **it % (tensor * context) != 0)
+            && context > 1
+        {
+            let by =
+                "`tensor_parallel` x `context_parallel`, between whose ranks they are exchanged:";
+            return Err(LayoutError::undivided("state heads", *heads, by, tensor * context));
         }
         let parts = if context > 1 && is_ring { 2 * context } else { context };
         let parts = if sequence_parallel { parts * tensor } else { parts };
@@ -499,4 +493,9 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+/// The distinct numbers, in order.
+fn distinct(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    numbers.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -40,6 +40,10 @@ pub enum OffloadedActivations {
 }
 
 impl OffloadedActivations {
+    const fn of_all(blocks: bool) -> Self {
+        if blocks { Self::AllBlocks } else { Self::None }
+    }
+
     /// True if activations of any blocks are offloaded.
     pub fn is_some(self) -> bool {
         self != Self::None
@@ -73,21 +77,15 @@ impl Offload {
         (1..8u8).map(|bits| Self {
             optimizer: bits & 1 != 0,
             parameters: bits & 2 != 0,
-            activations: match bits & 4 {
-                0 => OffloadedActivations::None,
-                _ => OffloadedActivations::AllBlocks,
-            },
+            activations: OffloadedActivations::of_all(bits & 4 != 0),
         })
     }
 
     /// The offload with all activations of all blocks instead of some.
     #[must_use]
     pub fn of_all_blocks(self) -> Self {
-        let activations = match self.activations {
-            OffloadedActivations::None => OffloadedActivations::None,
-            _ => OffloadedActivations::AllBlocks,
-        };
-        Self { activations, ..self }
+        let is_some = self.activations.is_some();
+        Self { activations: OffloadedActivations::of_all(is_some), ..self }
     }
 
     /// True if anything is offloaded.

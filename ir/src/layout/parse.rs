@@ -158,7 +158,6 @@ fn hint_for(part: &str) -> &'static str {
 }
 
 /// A name and the number that follows it.
-#[derive(Clone)]
 struct LayoutPart<'a> {
     /// The text as written.
     text: &'a str,
@@ -269,17 +268,15 @@ impl FromStr for PartialLayout {
 
 fn parse_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
     let mut layout = PartialLayout::default();
-    let mut is_empty = true;
     let parts = LayoutParts { rest: text, is_after_digit: false };
     // `TP8 x PP4`: an `x` between two parts is a separator.
     let parts: Vec<LayoutPart<'_>> =
         parts.filter(|part| part.text != "x" && part.text != "X").collect();
-    for (index, part) in parts.iter().enumerate() {
-        is_empty = false;
-        layout.set(part).map_err(|unfit| unfit.of(part, &parts[..index], text))?;
-    }
-    if is_empty {
+    if parts.is_empty() {
         return Err(ParseLayoutError::Empty(text.to_owned()));
+    }
+    for (index, part) in parts.iter().enumerate() {
+        layout.set(part).map_err(|unfit| unfit.of(part, &parts[..index], text))?;
     }
     Ok(layout)
 }

@@ -11,7 +11,7 @@ impl PartialLayout {
     pub fn restrictions(&self) -> Vec<(&'static str, String)> {
         let mut decided: Vec<_> = self.slots().filter(|(_, slot)| !slot.is_any()).collect();
         decided.sort_by_key(|(field, slot)| (slot.is_list(), field.arity));
-        decided.into_iter().map(|(field, slot)| (field.option, slot.text())).collect()
+        decided.into_iter().map(|(field, slot)| (field.option, slot.to_string())).collect()
     }
 
     /// True if any field has several values to choose from.
@@ -35,7 +35,7 @@ impl PartialLayout {
         let differs = |it: &&Field| only(self, it).and(&only(other, it)).is_none();
         let field = Self::FIELDS.iter().find(differs)?;
         let text = |layout: &Self| {
-            layout.slots().find(|it| it.0.name == field.name).map(|(_, slot)| slot.text())
+            layout.slots().find(|it| it.0.name == field.name).map(|(_, slot)| slot.to_string())
         };
         Some((field, [self, other].map(|layout| text(layout).unwrap_or_default())))
     }

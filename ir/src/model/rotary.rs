@@ -30,17 +30,8 @@ impl Default for RotaryDefaults<'_> {
 }
 
 /// Rotation of heads with `head_dim` features, from `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or from
-/// `rope_parameters` in later configurations.
+/// `rope_parameters` in later configurations, which may have a nested object for layers of type `layer_type`.
 pub(super) fn rotation(
-    fields: Fields<'_>,
-    head_dim: u64,
-    defaults: RotaryDefaults<'_>,
-) -> Result<Rotation, ModelError> {
-    of_kind(fields, None, head_dim, defaults)
-}
-
-/// Rotation of layers of type `layer_type`, for which `rope_parameters` may have a nested object.
-pub(super) fn of_kind(
     fields: Fields<'_>,
     layer_type: Option<&str>,
     head_dim: u64,
@@ -72,13 +63,12 @@ fn scaling(fields: Fields<'_>, scaling: Fields<'_>) -> Result<RotaryScaling, Mod
     let kind = scaling.text_or("type", "default")?;
     let number = |name: &str| scaling.real(name).map(Real::from);
     let original = || -> Result<Real, ModelError> {
-        match scaling.optional_real("original_max_position_embeddings")? {
-            Some(original) => Ok(original),
-            None => match fields.optional_real("original_max_position_embeddings")? {
-                Some(original) => Ok(original),
-                None => fields.real("max_position_embeddings").map(Real::from),
-            },
+        for of in [scaling, fields] {
+            if let Some(original) = of.optional_real("original_max_position_embeddings")? {
+                return Ok(original);
+            }
         }
+        fields.real("max_position_embeddings").map(Real::from)
     };
     // Default factor: the ratio of the longest sequence to the original one.
     let longer = || -> Result<f64, ModelError> {

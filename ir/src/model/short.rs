@@ -13,7 +13,7 @@ use super::fields::Fields;
 
 use super::hf::parts::{self, Defaults, Shape};
 use super::transformer::{
-    Attention, DropoutRates, Embedding, FeedForward, Mixer, Mlp, Norm, NormPlacement, Transformer,
+    Attention, DropoutRates, FeedForward, Mixer, Mlp, Norm, NormPlacement, Transformer,
 };
 
 const ARCHITECTURES: &[&str] = &["gpt", "llama"];
@@ -85,13 +85,7 @@ fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         NormPlacement::Pre,
     );
     Ok(Transformer {
-        embedding: Embedding::Tokens {
-            vocab_size: shape.vocab_size,
-            projected_from: None,
-            positions: Some(shape.positions(fields)?),
-            token_types: None,
-            norm: None,
-        },
+        embedding: shape.embedding(Some(shape.positions(fields)?), None),
         dropout: DropoutRates {
             embedding: rate,
             attention: rate,

@@ -27,12 +27,25 @@ pub struct Transformer {
     pub prediction_modules: Vec<Layer>,
     /// Width of the residual stream, `h`.
     pub hidden_size: u64,
+    /// Parallel residual streams, where there are several.
+    pub streams: Option<Streams>,
     /// Factors on the residual stream and the logits.
     pub scales: Scales,
     /// Dropout rates in training.
     pub dropout: DropoutRates,
     /// Longest sequence that the model was made for, where known.
     pub max_position_embeddings: Option<u64>,
+}
+
+/// Parallel residual streams (hyper-connections, Zhu et al. 2024, arXiv 2409.19606). Each half of a layer takes their
+/// weighted sum, as the head does, and adds its output to each of them; a linear layer of all streams makes the weights
+/// for each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Number of streams.
+    pub count: u64,
+    /// True if the streams are also mixed with each other (Xie et al. 2025, arXiv 2512.24880).
+    pub are_mixed: bool,
 }
 
 /// A part of a multimodal model in addition to its language model: a tower or a projector.
@@ -315,6 +328,10 @@ pub struct Attention {
     pub shares_bias: bool,
     /// Compressed queries, keys and values (DeepSeek).
     pub latent: Option<Latent>,
+    /// One key for all heads, which is the value too, and compressed ones before a window (DeepSeek-V4).
+    pub compressed: Option<Compressed>,
+    /// The choice of blocks of keys by the layer's input (MiniMax-M3).
+    pub chosen_blocks: Option<ChosenBlocks>,
     /// True where each head has a trained attention sink (gpt-oss).
     pub sinks: bool,
     /// A gate of the output, from the input of the layer's attention.
@@ -417,6 +434,45 @@ pub struct Latent {
     pub norm: Norm,
     /// The choice of keys, from compressed queries; `None` where all are attended to.
     pub indexer: Option<Indexer>,
+}
+
+/// Attention of all heads to one key for each position of a window, which is the value too, and to compressed ones
+/// (DeepSeek-AI 2026, *DeepSeek-V4*, section 2.3). Queries are compressed as in latent attention; the output's
+/// projection is of groups of heads first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compressed {
+    /// Width of the compressed queries.
+    pub q_lora_rank: u64,
+    /// Norm of compressed queries, of queries and of keys.
+    pub norm: Norm,
+    /// Groups of heads in the output's projection.
+    pub output_groups: u64,
+    /// Width of a group after its own projection.
+    pub output_rank: u64,
+    /// Keys of blocks; `None` in layers with the window alone.
+    pub blocks: Option<KeyBlocks>,
+}
+
+/// Keys that each stand for a block of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyBlocks {
+    /// Positions of a block.
+    pub length: u64,
+    /// True if a block's key has a part of the block before.
+    pub overlap: bool,
+    /// The choice of blocks; `None` where all are attended to.
+    pub indexer: Option<Indexer>,
+}
+
+/// The choice of blocks of keys, by each head of the indexer for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenBlocks {
+    /// The indexer; it chooses as many keys as the blocks have.
+    pub indexer: Indexer,
+    /// Positions of a block.
+    pub length: u64,
+    /// Norm of the indexer's queries and keys.
+    pub norm: Norm,
 }
 
 /// A feed-forward block.

@@ -82,6 +82,11 @@ impl Assembly<'_> {
         let name = first.map_or("", |node| self.nodes[*node].name.as_str());
         let mut block = BlockBuilder::new(name);
         let mut values = BTreeMap::new();
+        // Outputs of earlier blocks come before data.
+        let taken = group.iter().flat_map(|node| &self.wiring.inputs[*node]);
+        for node in taken.filter(|node| !group.contains(node)) {
+            self.value(&mut block, &mut values, *node);
+        }
         for node in group {
             let sources = &self.wiring.inputs[*node];
             let inputs: Vec<Value> =
@@ -165,7 +170,12 @@ impl Assembly<'_> {
         let mut num_tied = 0;
         for Parameter { name, dims, .. } in block.parameters(value).to_vec() {
             let Some(same) = known.iter().find(|it| it.name == name) else { continue };
-            if size_of(&same.dims) != size_of(&dims) {
+            let sides = |dims: &[Dim]| {
+                let mut sizes: Vec<_> = dims.iter().map(|dim| dim.extent.fixed()).collect();
+                sizes.sort_unstable();
+                sizes
+            };
+            if sides(&same.dims) != sides(&dims) {
                 return Err(wrong(format!("its {name} has not the size of that of `{target}`")));
             }
             block.tie(value, &name, same.tied_to.as_deref().unwrap_or(target));
@@ -246,11 +256,6 @@ fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
         OpKind::AttentionValues => BlockBuilder::end_selective_region,
         _ => |_, _| {},
     }
-}
-
-/// Elements of a parameter, if its dimensions are fixed and can be counted.
-fn size_of(dims: &[Dim]) -> Option<u64> {
-    dims.iter().try_fold(1u64, |product, dim| product.checked_mul(dim.extent.fixed()?))
 }
 
 /// Checks that the names of a tensor's dimensions are distinct and its elements can be counted.

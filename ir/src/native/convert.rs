@@ -31,7 +31,9 @@ pub(super) fn input(
         let extent = self::extent(*extent);
         let fits = match extent {
             graph::Extent::Batch => *name == DimName::Batch,
-            graph::Extent::Sequence => matches!(name, DimName::Sequence | DimName::Context),
+            graph::Extent::Sequence | graph::Extent::Blocks(_) => {
+                matches!(name, DimName::Sequence | DimName::Context)
+            }
             graph::Extent::Fixed(_) => *name != DimName::Batch,
         };
         if !fits {

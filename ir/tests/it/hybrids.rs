@@ -223,5 +223,23 @@ fn groups_are_not_divided() {
     let spec = LayoutSpec { tensor_parallel: 2, expert_tensor_parallel: 2, ..LayoutSpec::ONE_RANK };
     assert!(Layout::new(spec, &limits(4)).is_ok());
     let error = Layout::new(spec, &limits(1)).unwrap_err().to_string();
-    assert!(error.contains("groups of Mamba heads"), "{error}");
+    assert!(error.contains("groups of heads"), "{error}");
+}
+
+/// Context-parallel ranks exchange heads of states, of which each has a whole number.
+#[test]
+fn heads_of_states_divide_over_both_axes() {
+    let limits = Limits::new(&graph(MAMBA), 64, 1, 1 << 20);
+    let heads = limits.state_heads[0] as u32;
+    let with = |context_parallel| {
+        let spec = LayoutSpec {
+            context_parallel,
+            data_parallel: 64 / context_parallel,
+            ..LayoutSpec::ONE_RANK
+        };
+        limits.sequence_divides(&spec)
+    };
+    assert!(heads.is_power_of_two() && heads < 64 && with(heads).is_ok());
+    let error = with(2 * heads).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{heads} state heads do not divide")), "{error}");
 }

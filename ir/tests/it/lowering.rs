@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, Block, BlockRecompute, BlockWork, ElementType, EmbeddingTable, Extent, Graph,
-    LossGradient, LossKind, OffloadModules, OpId, OpKind, Recomputable, ShardContext, Sharding,
-    Sizes, Tensor,
+    Axis, Block, BlockRecompute, BlockWork, EmbeddingTable, Extent, Graph, LossGradient, LossKind,
+    OffloadModules, OpId, OpKind, Recomputable, ShardContext, Sharding, Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -502,9 +501,7 @@ fn saved_bytes(block: &Block, sizes: Sizes) -> u64 {
         assert!(!node.op.output.dims.iter().any(|dim| dim.extent == Extent::Fixed(0)));
         match node.op.kind {
             OpKind::Softmax { .. } => _ = tensors.insert(node.id),
-            OpKind::Dropout { .. } => {
-                masks += node.op.output.num_elements(sizes) * ElementType::Mask.bytes(2);
-            }
+            OpKind::Dropout { .. } => masks += node.op.output.num_elements(sizes),
             OpKind::Input | OpKind::Add => {}
             _ => tensors.extend(block.inputs(node.id)),
         }

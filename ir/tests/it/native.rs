@@ -2,7 +2,7 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "checks are called with `json!`")]
 
-use ir::graph::{Block, Extent, Graph, OpKind, Sizes};
+use ir::graph::{Block, Extent, Graph, OpKind, SavedPart, ShardContext, Sharding, Sizes};
 use ir::native;
 use serde_json::{Value, json};
 
@@ -54,6 +54,58 @@ fn multiply_accumulates(block: &Block) -> u64 {
         .filter(|node| node.op.kind != OpKind::Input)
         .map(|node| contracted(node.id) * node.op.output.num_elements(sizes))
         .sum()
+}
+
+/// Data that a later block takes first is saved for its weight's gradient and needs none itself; a tensor and its view
+/// are one.
+#[test]
+fn data_of_later_blocks_and_views_are_saved_once() {
+    let saved = |nodes: Value, edges: &[[&str; 2]]| -> Vec<u64> {
+        let edges: Vec<Value> =
+            edges.iter().map(|[from, to]| json!({"from": from, "to": to})).collect();
+        let text = json!({"format": "planner-graph", "version": 1, "name": "m", "nodes": nodes, "edges": edges});
+        let (_, graph) = native::read(&text.to_string()).unwrap();
+        let sizes = Sizes { micro_batch_size: 1, sequence_length: 1 };
+        let work = |(index, block): (usize, ir::graph::ClassId)| {
+            let setting = ShardContext {
+                reads_data: index == 0,
+                ..ShardContext::plain(sizes, Sharding::NONE)
+            };
+            let all = graph.class(block).work(&setting).saved;
+            let own = all
+                .iter()
+                .filter(|it| it.part == SavedPart::Value && !it.is_shared && !it.is_start);
+            own.map(|it| it.bytes.get() / 2).sum()
+        };
+        graph.blocks().enumerate().map(work).collect()
+    };
+    let linear =
+        |name: &str, width: u64| json!({"name": name, "kind": "linear", "out_features": width});
+    let input = |name: &str, width: u64| json!({"name": name, "kind": "input", "dims": ["batch", "features"], "shape": ["b", width]});
+    let nodes = json!([
+        input("a", 64), linear("la", 64), {"name": "ra", "kind": "relu"}, input("b", 512), linear("lb", 64),
+        {"name": "s", "kind": "add"}, linear("lo", 5), {"name": "loss", "kind": "mean_squared_error"},
+    ]);
+    let edges = [
+        ["a", "la"],
+        ["la", "ra"],
+        ["b", "lb"],
+        ["ra", "s"],
+        ["lb", "s"],
+        ["s", "lo"],
+        ["lo", "loss"],
+    ];
+    // Data and the rectifier's output; the other data, the sum, and what the loss takes.
+    assert_eq!(saved(nodes, &edges).iter().sum::<u64>(), 64 + 64 + 512 + 64 + 5);
+    let image = json!({"name": "x", "kind": "input", "dims": ["batch", "channels", "height", "width"],
+        "shape": ["b", 4, 8, 8]});
+    let nodes = json!([
+        image, {"name": "c", "kind": "conv2d", "out_channels": 8, "kernel": 3, "padding": 1},
+        {"name": "r", "kind": "relu"}, {"name": "f", "kind": "flatten"}, linear("l", 3),
+        {"name": "loss", "kind": "mean_squared_error"},
+    ]);
+    let edges = [["x", "c"], ["c", "r"], ["r", "f"], ["f", "l"], ["l", "loss"]];
+    assert_eq!(saved(nodes, &edges).iter().sum::<u64>(), 4 * 64 + 8 * 64 + 3);
 }
 
 #[test]

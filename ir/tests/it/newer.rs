@@ -1,7 +1,9 @@
 //! Parts that newer families have in addition to attention and feed-forward blocks: operations against PyTorch's counts
 //! and counts by hand, what blocks hand on, and weights that layers share.
 
-use ir::graph::{Block, Graph, OpKind, ShardContext, Sharding, Sizes};
+use ir::graph::{
+    AttentionMask, AttentionShape, Block, Graph, OpKind, ShardContext, Sharding, Sizes,
+};
 use ir::model::{GraphOptions, Model};
 
 const TOKENS: u64 = 64;
@@ -87,6 +89,60 @@ fn blocks_hand_on_what_later_layers_use() {
     let fifth = graph.class(graph.blocks().nth(5).unwrap());
     let work = fifth.work(&ShardContext::plain(sizes, Sharding::tensor(2)));
     assert_eq!(work.output.get() / 2 / TOKENS, 2 * 256 + 2 * 64);
+}
+
+/// DeepSeek-V4: a layer with a window alone, one with chosen blocks of 4 positions, and one with blocks of 16; operations
+/// by hand.
+#[test]
+fn compressed_keys_and_streams_are_computed() {
+    let (h, heads, dim, rank, groups, streams, window) = (256, 8, 32, 64, 4, 2, 8);
+    let config = format!(
+        r#"{{"model_type": "deepseek_v4", "hidden_size": {h}, "num_hidden_layers": 3, "vocab_size": 1000,
+        "num_attention_heads": {heads}, "head_dim": {dim}, "q_lora_rank": {rank}, "o_groups": {groups}, "o_lora_rank": 16,
+        "moe_intermediate_size": 64, "n_routed_experts": 4, "num_experts_per_tok": 2, "index_n_heads": 2,
+        "index_head_dim": 16, "index_topk": 4, "sliding_window": {window}, "hc_mult": {streams},
+        "compress_rate_csa": 4, "compress_rate_hca": 16, "compress_ratios": [0, 4, 16, 0],
+        "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]}}"#
+    );
+    let of_streams = streams * h * (2 * streams + streams * streams) + 2 * streams * h;
+    let of_half = of_streams + streams * streams * h;
+    let projections = h * rank + rank * heads * dim + h * dim + heads * dim * 16 + groups * 16 * h;
+    let experts = h * 4 + 3 * 3 * h * 64;
+    // Values and gates of blocks; those of the indexer, its queries, weights and half of all scores.
+    let chosen = 4 * h * dim + 4 * h * 16 + rank * 2 * 16 + h * 2 + 8 * 2 * 16;
+    let far = 2 * h * dim;
+    let head = streams * h * streams + streams * h + h * 1000;
+    let products = 3 * (2 * of_half + projections + experts) + chosen + far + head;
+    // Four blocks of 4 positions, or all of 16, of which those that are not yet over are not seen.
+    let near = TOKENS * window - window * (window - 1) / 2;
+    let pairs = 3 * near + (TOKENS * 4 - 4 * 16 / 2) + (TOKENS * 4 - 16 * 16 / 2);
+    let expected = 2.0 * (products as f64 + (pairs * heads * 2 * dim) as f64 / TOKENS as f64);
+    let found = forward_flops(&config);
+    assert!((found - expected).abs() < 1e-3, "{found}, not {expected}");
+}
+
+/// A chunk's positions see those before them in the chunk alone: at most half of what a window of its size shows.
+#[test]
+fn chunks_are_no_windows() {
+    let share = |mask| AttentionShape {
+        batch: 1,
+        heads: 1,
+        kv_heads: 1,
+        queries: 4096,
+        context: 4096,
+        head_dim: 1,
+        value_head_dim: 1,
+        mask,
+        document: 4096,
+    };
+    let share = |mask| share(mask).visible_fraction() * 4096.0;
+    let chunked = |length| share(AttentionMask::Chunked { length });
+    for (length, keys) in [(512, 256.5), (1024, 512.5), (4096, share(AttentionMask::Causal))] {
+        assert!((chunked(length) - keys).abs() < 1e-9);
+    }
+    // A chunk of 3,000 and one of 1,096.
+    assert!((chunked(3000) - (3000.0 * 3001.0 + 1096.0 * 1097.0) / 8192.0).abs() < 1e-9);
+    assert!(share(AttentionMask::SlidingWindow { window: 512 }) > 1.8 * chunked(512));
 }
 
 /// Zamba 2: the three layers with a shared block have the weights of two; operations by hand.

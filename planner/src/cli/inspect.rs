@@ -181,6 +181,13 @@ fn attention(block: &Block, op: OpId, mask: AttentionMask) -> String {
         AttentionMask::Full => Some("to all positions".to_owned()),
         AttentionMask::SlidingWindow { window } => Some(format!("window {window}")),
         AttentionMask::Chosen { keys } => Some(format!("{keys} chosen positions")),
+        AttentionMask::Chunked { length } => Some(format!("chunks of {length}")),
+        AttentionMask::Compressed { window, block, keys: None } => {
+            Some(format!("window {window}, blocks of {block}"))
+        }
+        AttentionMask::Compressed { window, block, keys: Some(keys) } => {
+            Some(format!("window {window}, {keys} chosen blocks of {block}"))
+        }
     };
     [heads, of_keys, latent, limited].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ir::graph::ContextParallelKind;
+use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::{Choice, Layout, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 use planner_core::problem::{Problem, StageRule};
@@ -123,17 +123,20 @@ proptest! {
 /// does not change whether there is one.
 fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
     let gpus = problem.limits.num_gpus;
-    let divisors = |number: u32| (1..=number).filter(move |it| number.is_multiple_of(*it));
-    let degrees = divisors(gpus).flat_map(move |tensor| {
-        divisors(gpus / tensor).flat_map(move |context| {
+    let divisors = |number: u32, named: Choice<u32>| {
+        (1..=number).filter(move |it| number.is_multiple_of(*it) && named.allows(*it))
+    };
+    let degrees = divisors(gpus, fixed.tensor_parallel).flat_map(move |tensor| {
+        divisors(gpus / tensor, fixed.context_parallel).flat_map(move |context| {
             let rest = gpus / tensor / context;
-            divisors(rest).map(move |pipeline| [tensor, context, pipeline, rest / pipeline])
+            divisors(rest, fixed.pipeline_parallel)
+                .map(move |pipeline| [tensor, context, pipeline, rest / pipeline])
         })
     });
-    let is_as = |spec: &LayoutSpec| fixed.allows(spec);
     for [tensor, context, pipeline, data] in degrees {
         let batch = problem.training.global_batch_size as u32;
-        for size in divisors(batch).filter(|size| batch.is_multiple_of(data * size)) {
+        let sizes = divisors(batch, fixed.micro_batch_size);
+        for size in sizes.filter(|size| batch.is_multiple_of(data * size)) {
             let base = LayoutSpec {
                 tensor_parallel: tensor,
                 context_parallel: context,
@@ -145,7 +148,8 @@ fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
                 zero_shard: context * data,
                 ..LayoutSpec::ONE_RANK
             };
-            let found = variants(problem, base).find(|spec| is_as(spec) && runs(problem, spec));
+            let mut layouts = variants(problem, fixed, base);
+            let found = layouts.find(|spec| fixed.allows(spec) && runs(problem, spec));
             if found.is_some() {
                 return found;
             }
@@ -154,51 +158,38 @@ fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
     None
 }
 
-/// A layout with all that decides whether it can be.
-fn variants(problem: &Problem, base: LayoutSpec) -> impl Iterator<Item = LayoutSpec> {
-    let experts = !problem.limits.experts.is_empty();
-    let ranks = base.ranks_per_stage();
+/// A layout with all that decides whether it can be, as it is named.
+fn variants(
+    problem: &Problem,
+    fixed: &PartialLayout,
+    base: LayoutSpec,
+) -> impl Iterator<Item = LayoutSpec> {
     let most = problem.limits.num_blocks as u32 / base.pipeline_parallel;
-    let recomputes = ir::graph::Recompute::ALL;
-    let with_sequence = [false, true]
-        .into_iter()
-        .map(move |sequence_parallel| LayoutSpec { sequence_parallel, ..base });
-    let kinds = ContextParallelKind::ALL;
-    let with_kinds = with_sequence.flat_map(move |base| {
-        kinds
-            .into_iter()
-            .map(move |context_parallel_kind| LayoutSpec { context_parallel_kind, ..base })
-    });
-    let with_experts = with_kinds.flat_map(move |base| {
-        let degrees = if experts { 1..=ranks } else { 1..=1 };
-        degrees.flat_map(move |expert_parallel| {
-            let cuts = if experts {
-                1..=base.tensor_parallel
-            } else {
-                base.tensor_parallel..=base.tensor_parallel
-            };
-            cuts.map(move |expert_tensor_parallel| LayoutSpec {
-                expert_parallel,
-                expert_tensor_parallel,
-                ..base
+    let tensor = base.tensor_parallel;
+    let (degrees, cuts) = if problem.limits.experts.is_empty() {
+        (1..=1, tensor..=tensor)
+    } else {
+        (1..=base.ranks_per_stage(), 1..=tensor)
+    };
+    // Those layouts with each of these values of a field.
+    macro_rules! each {
+        ($field:ident of $values:expr, $layouts:expr) => {{
+            let values = $values.into_iter().filter(move |it| fixed.$field.allows(*it));
+            $layouts.flat_map(move |base: LayoutSpec| {
+                values.clone().map(move |$field| LayoutSpec { $field, ..base })
             })
-        })
-    });
-    let with_states = with_experts.flat_map(|base| {
-        ZeroStage::ALL.into_iter().map(move |zero_stage| LayoutSpec { zero_stage, ..base })
-    });
-    let with_schedules = with_states.flat_map(move |base| {
-        ScheduleKind::ALL.into_iter().flat_map(move |schedule| {
-            (1..=most.max(1)).map(move |virtual_stages| LayoutSpec {
-                schedule,
-                virtual_stages,
-                ..base
-            })
-        })
-    });
-    with_schedules.flat_map(move |base| {
-        recomputes.into_iter().map(move |recompute| LayoutSpec { recompute, ..base })
-    })
+        }};
+    }
+    let layouts =
+        std::iter::once(base).filter(move |base| fixed.data_parallel.allows(base.data_parallel));
+    let layouts = each!(sequence_parallel of [false, true], layouts);
+    let layouts = each!(context_parallel_kind of ContextParallelKind::ALL, layouts);
+    let layouts = each!(expert_parallel of degrees, layouts);
+    let layouts = each!(expert_tensor_parallel of cuts, layouts);
+    let layouts = each!(zero_stage of ZeroStage::ALL, layouts);
+    let layouts = each!(schedule of ScheduleKind::ALL, layouts);
+    let layouts = each!(virtual_stages of 1..=most.max(1), layouts);
+    each!(recompute of Recompute::ALL, layouts)
 }
 
 /// Whether a layout is one of the problem's, and the framework runs it.
@@ -210,12 +201,8 @@ fn runs(problem: &Problem, spec: &LayoutSpec) -> bool {
     is_staged
         && is_searched
         && (spec.pipeline_parallel == 1 || rule != StageRule::Impossible)
-        && Layout::new(*spec, &problem.limits).is_ok()
-        && problem
-            .training
-            .replication()
-            .check_layout(&Layout::new(*spec, &problem.limits).unwrap())
-            .is_ok()
+        && Layout::new(*spec, &problem.limits)
+            .is_ok_and(|layout| problem.training.replication().check_layout(&layout).is_ok())
         && problem.unsupported(&named(spec, problem.facts)).is_empty()
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use traces::timeline::{Activity, Stream, Track};
 
-use crate::cli::planner;
+use crate::cli::{planner, run};
 
 /// A node as it stands in a file, read without the code that writes it.
 #[derive(Debug, Default)]
@@ -173,10 +173,8 @@ struct Exported {
 }
 
 fn plan(args: &str, path: &Path) {
-    let args: Vec<&str> = args.split_whitespace().collect();
-    let run =
-        planner(&[&["evaluate"], &args[..], &["--quiet", "-o", path.to_str().unwrap()]].concat());
-    assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
+    let run = run(&format!("evaluate {args} --quiet -o {}", path.display()));
+    assert_eq!(run.code, Some(0), "{args}: {run:?}");
 }
 
 fn export(args: &str) -> Exported {

@@ -8,8 +8,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::bad_input::{Workplace, check_error};
-use crate::cli::planner;
+use crate::cli::{planner, run};
 use crate::simulate_commands::plans;
+
+const TWO_GPUS: &str = "evaluate tiny-llama --gpus 2 --global-batch-size 4 --quiet";
 
 /// Draws `inputs`, which are names in the workplace, and gives the file that came out.
 fn chart(place: &Workplace, inputs: &[&str], output: &str) -> String {
@@ -71,12 +73,8 @@ fn plans_are_told_apart_below_their_titles() {
         ("--layout dp2 --micro-batch-size 1", &["micro-batch size 1", "bf16", "megatron-core"]),
     ] {
         let plan = place.path("plan.json");
-        let mut args: Vec<&str> =
-            "evaluate tiny-llama --gpus 2 --global-batch-size 4 --quiet -o".split(' ').collect();
-        args.push(&plan);
-        args.extend(given.split(' '));
-        let run = planner(&args);
-        assert_eq!(run.code, Some(0), "{args:?}: {}", run.stderr);
+        let run = run(&format!("{TWO_GPUS} -o {plan} {given}"));
+        assert_eq!(run.code, Some(0), "{given}: {}", run.stderr);
         let svg = chart(&place, &["plan.json"], "out.svg");
         for word in words {
             assert!(svg.contains(word), "no `{word}` in the picture of {given}");
@@ -95,11 +93,7 @@ fn parts_of_memory_keep_their_colours() {
     let place = Workplace::new();
     let color = |given: &str| {
         let (plan, picture) = (place.path("plan.json"), place.path("memory.svg"));
-        let mut args: Vec<&str> =
-            "evaluate tiny-llama --gpus 2 --global-batch-size 4 --quiet -o".split(' ').collect();
-        args.push(&plan);
-        args.extend(given.split(' '));
-        assert_eq!(planner(&args).code, Some(0), "{args:?}");
+        assert_eq!(run(&format!("{TWO_GPUS} -o {plan} {given}")).code, Some(0), "{given}");
         let run = planner(&["chart", &plan, "--show", "memory", "-o", &picture]);
         assert_eq!(run.code, Some(0), "{run:?}");
         let svg = fs::read_to_string(picture).unwrap();
@@ -368,16 +362,8 @@ for device, events in enumerate(s['device_traces']):
 fn a_snapshot_of_memory_is_what_pytorch_reads() {
     let place = Workplace::new();
     let plan = place.path("plan.json");
-    let named = [
-        "evaluate",
-        "models/llama-3.1-8b",
-        "--gpus",
-        "16",
-        "--layout",
-        "tp2-pp4-dp2-mbs1",
-        "--quiet",
-    ];
-    let run = planner(&[&named[..], &["-o", &plan]].concat());
+    let named = "models/llama-3.1-8b --gpus 16 --layout tp2-pp4-dp2-mbs1 --quiet";
+    let run = run(&format!("evaluate {named} -o {plan}"));
     assert_eq!(run.code, Some(0), "{run:?}");
     let snapshot = place.path("memory.pickle");
     let run = planner(&["chart", &plan, "--show", "memory", "-o", &snapshot]);

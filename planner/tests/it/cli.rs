@@ -55,7 +55,17 @@ pub(crate) fn planner(args: &[&str]) -> Run {
     planner_within(args, USUAL_LIMIT)
 }
 
-/// The same, which may take so long.
+/// The same with the words of a line.
+pub(crate) fn run(line: &str) -> Run {
+    planner(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// The plan that `planner evaluate` makes of the words of a line.
+pub(crate) fn evaluated(line: &str) -> Value {
+    run(&format!("evaluate --format json -q {line}")).json()["plans"][0].clone()
+}
+
+/// The same as [`planner`], which may take so long.
 pub(crate) fn planner_within(args: &[&str], limit: Duration) -> Run {
     let looks = limit.as_millis() / LOOK.as_millis();
     let mut child = command(args).spawn().expect("the command starts");

@@ -117,12 +117,9 @@ fn a_search_prints_a_table() {
     sequence 8192 (default), batch 64 (default) = 524.29 k tokens; bf16 (default), AdamW (default)
     framework megatron-core (default)
 
-         layout             ZeRO  micro  recompute  step s  tok/s/GPU     MFU   GiB  fastest
+         layout          ZeRO  micro  recompute  step s  tok/s/GPU     MFU   GiB  fastest
       [plan]
       [plan]
-    modules computed again: norms
-
-    2 is predicted 0.5 % faster than 1, which cannot be told apart: the simplest stands first
 
     time: [shares]
     mfu: [shares]
@@ -169,7 +166,6 @@ fn a_named_layout_is_evaluated() {
 
       layout .. schedule ..
       [plan]
-    modules computed again: norms
 
     time: [shares]
     mfu: [shares]
@@ -295,15 +291,12 @@ fn every_shipped_model_is_inspected() {
     }
 }
 
-/// A model without a sequence is counted by the image, whatever length is named.
+/// A model without a sequence is counted by the image.
 #[test]
 fn images_are_counted_one_by_one() {
     let args = ["search", "models/vit-large-patch16-224", "--gpus", "8", "--top", "1"];
     let found = planner(&with(&args, &["--global-batch-size", "64"]));
     assert_eq!(found.code, Some(0), "{found:?}");
-    let refused = planner(&with(&args, &["--seq-len", "4096"]));
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("`--seq-len` would change nothing"), "{refused:?}");
 }
 
 #[test]

@@ -3,24 +3,17 @@
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
-use crate::cli::planner;
-
-fn evaluate(layout: &str, more: &[&str]) -> Value {
-    let model = "models/llama-3.1-8b";
-    let args = ["evaluate", model, "--gpus", "8", "--format", "json", "--layout", layout];
-    planner(&[&args[..], more].concat()).json()["plans"][0].clone()
-}
+use crate::cli::{evaluated, planner};
 
 #[test]
 fn both_kinds_are_planned_kept_and_explained() {
     let place = Workplace::new();
-    let rest = ["--schedule", "1f1b", "--zero", "1", "--recompute", "none", "--seq-len", "32768"];
-    let rest = [&rest[..], &["--headroom", "2"]].concat();
-    let ring = evaluate("cp8-ring-mbs1", &rest);
-    let exchanged = evaluate("cp8-a2a-mbs1", &rest);
+    let rest = "--schedule 1f1b --zero 1 --recompute none --seq-len 32768 --headroom 2";
+    let evaluate =
+        |layout: &str| evaluated(&format!("models/llama-3.1-8b --gpus 8 --layout {layout} {rest}"));
+    let [ring, exchanged, best] = ["cp8-ring-mbs1", "cp8-a2a-mbs1", "cp8-mbs1"].map(evaluate);
     assert_eq!(ring["layout"]["context_parallel_kind"], "ring");
     assert_eq!(exchanged["layout"]["context_parallel_kind"], "all_to_all");
-    let best = evaluate("cp8-mbs1", &rest);
     let time = |plan: &Value| plan["step_time_seconds"].as_f64().unwrap();
     // A hundredth is given up for what is simpler.
     assert!(time(&best) <= 1.01 * time(&ring).min(time(&exchanged)));
@@ -89,9 +82,10 @@ fn a_degree_takes_the_kind_that_runs() {
 /// An answer's layout can be given back as it is, but not cut off.
 #[test]
 fn a_layout_of_an_answer_is_given_back() {
-    let plan = evaluate("dp8-mbs1", &["--zero", "0", "--headroom", "0", "--cluster", "h200"]);
+    let job = "models/llama-3.1-8b --gpus 8 --headroom 0 --cluster h200";
+    let plan = evaluated(&format!("{job} --layout dp8-mbs1 --zero 0"));
     let layout = plan["layout"].to_string();
-    let again = evaluate(&layout, &["--headroom", "0", "--cluster", "h200"]);
+    let again = evaluated(&format!("{job} --layout {layout}"));
     assert_eq!(plan, again);
     let cut = &layout[..layout.len() - 1];
     let run = planner(&["evaluate", "models/llama-3.1-8b", "--gpus", "8", "--layout", cut]);

@@ -3,13 +3,7 @@
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
-use crate::cli::planner;
-
-fn evaluated(args: &str) -> Value {
-    let args = args.split_whitespace();
-    let args: Vec<&str> = ["evaluate", "--format", "json", "-q"].into_iter().chain(args).collect();
-    planner(&args).json()["plans"][0].clone()
-}
+use crate::cli::{evaluated, planner, run};
 
 fn number(plan: &Value, name: &str) -> f64 {
     plan[name].as_f64().unwrap()
@@ -97,7 +91,7 @@ fn plans_keep_their_documents() {
     let args = format!(
         "search models/llama-3.2-1b --gpus 2 --document-lengths {lengths} --packing balanced -o {plan} --seq-len 1024"
     );
-    let said = planner(&args.split_whitespace().collect::<Vec<_>>());
+    let said = run(&args);
     let says = "documents of a file, 69 tokens on average, packing balanced";
     assert!(said.stdout.contains(says), "{said:?}");
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
-use crate::cli::planner;
+use crate::cli::{evaluated, planner, run};
 
 /// 250B parameters, 16B of them active: 4 of 128 experts, the shape of marin-community/marin#7668.
 const GRUG: &str = r#"{"model_type": "qwen2_moe", "hidden_size": 5120, "intermediate_size": 5120, "num_hidden_layers": 48,
@@ -15,12 +15,6 @@ const GRUG: &str = r#"{"model_type": "qwen2_moe", "hidden_size": 5120, "intermed
 
 const GRUG_RUN: &str = "--gpus 64 --cluster gb200 --framework megatron-core --layout ep64-dp64-mbs1 --zero 1 --recompute \
                         none --token-dispatcher hybrid-ep --seq-len 4096 --global-batch-size 1024";
-
-fn evaluated(args: &str) -> Value {
-    let args = args.split_whitespace();
-    let args: Vec<&str> = ["evaluate", "--format", "json", "-q"].into_iter().chain(args).collect();
-    planner(&args).json()["plans"][0].clone()
-}
 
 fn number(of: &Value, name: &str) -> f64 {
     of[name].as_f64().unwrap()
@@ -105,7 +99,7 @@ fn counts_say_what_the_busiest_rank_has() {
         let args = format!(
             "evaluate models/mixtral-8x7b --gpus 8 --cluster b200 --framework megatron-core --layout ep8-dp8 --expert-load {counts}"
         );
-        planner(&args.split_whitespace().collect::<Vec<_>>()).stdout
+        run(&args).stdout
     };
     for text in ["7,1,1,1,1,1,1,1", "70\n10\n10\n10\n10\n10\n10\n10\n", "900 1 1 1 1 1 1 1"] {
         let text = says(text);
@@ -149,7 +143,7 @@ fn plans_keep_their_load() {
     let args = format!(
         "search models/mixtral-8x7b --gpus 8 --cluster b200 --ep 4,8 --expert-load lognormal:0.5 -o {plan}"
     );
-    planner(&args.split_whitespace().collect::<Vec<_>>());
+    run(&args);
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
     assert_eq!(written["expert_load"], serde_json::json!({"log-normal": 0.5}));
     for (load, says) in [

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::slice;
 
 use cost_models::clusters::preset;
 use cost_models::frameworks;
 use ir::collective::Collective;
 use ir::graph::Recompute;
 use ir::layout::{PartialLayout, ZeroStage};
-use ir::plan::{MemoryUse, Optimizer, PlannedModel, Provenance, Training};
+use ir::plan::{MemoryUse, Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use ir::schedule::{ActionKind, ScheduleKind};
 use ir::units::{Bytes, Nanos};
 use planner::report::SimulationReport;
-use planner_core::plan::{self, CheckedPlan, sha256};
+use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use planner_core::step::Simulated;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use traces::timeline::{Activity, Event};
 
 use crate::bad_input::{Workplace, check_error};
+use crate::checks::planned;
 use crate::cli::planner;
 use crate::random::Setup;
 
@@ -77,21 +79,7 @@ fn best(problem: &Problem, fixed: &PartialLayout) -> EvaluatedPlan {
 
 /// The plan's text, as a search would write it.
 fn written(setup: &Setup, problem: &Problem, found: &EvaluatedPlan) -> Value {
-    let model = PlannedModel {
-        name: "model".to_owned(),
-        description: setup.model.clone(),
-        num_parameters: problem.parameters().total,
-        multi_token_prediction: false,
-        dropout: false,
-        adapters: None,
-    };
-    let provenance = Provenance {
-        planner_version: "0".to_owned(),
-        command: "planner evaluate".to_owned(),
-        model_sha256: sha256(&setup.model.to_string()),
-        cluster_sha256: sha256(&serde_json::to_string(&setup.cluster).unwrap()),
-    };
-    let plan = plan::make(problem, &setup.cluster, model, found, &[], provenance);
+    let plan = planned(problem, &setup.cluster, ("model", &setup.model), slice::from_ref(found));
     serde_json::to_value(plan).unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cli::{Run, planner};
+use crate::cli::{Run, planner, run};
 
 const GPT2: [&str; 6] = ["models/gpt2", "--gpus", "8", "--global-batch-size", "32", "--quiet"];
 
@@ -111,23 +111,9 @@ fn a_plan_keeps_the_schedule() {
     let back = desk.path("back.json");
     let [plan_path, job_path, back_path] = [&plan, &job, &back].map(|path| path.to_str().unwrap());
     let model = "models/llama-3.1-8b";
-    let run = planner(&[
-        "search",
-        model,
-        "--gpus",
-        "8",
-        "--schedule",
-        &file,
-        "--global-batch-size",
-        "16",
-        "--framework",
-        "torchtitan",
-        "--cluster",
-        "h200",
-        "--quiet",
-        "-o",
-        plan_path,
-    ]);
+    let asked =
+        format!("{model} --gpus 8 --global-batch-size 16 --framework torchtitan --cluster h200");
+    let run = run(&format!("search {asked} --schedule {file} --quiet -o {plan_path}"));
     assert_eq!(run.code, Some(0), "{run:?}");
     let written = read(&plan);
     assert_eq!(written["layout"]["schedule"], csv.trim_end().replace("\r\n", "\n"));
@@ -143,16 +129,8 @@ fn a_plan_keeps_the_schedule() {
     let option = "--parallelism.pipeline_parallel_schedule_csv \"$HERE/schedule.csv\"";
     assert!(script.contains(option), "{script}");
     let script = job.join("torchtitan.sh");
-    let import = [
-        "import",
-        script.to_str().unwrap(),
-        "--model",
-        model,
-        "--cluster",
-        "h200",
-        "-o",
-        back_path,
-    ];
+    let script = script.to_str().unwrap();
+    let import = ["import", script, "--model", model, "--cluster", "h200", "-o", back_path];
     let run = planner(&import);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert_eq!(read(&back)["layout"], written["layout"]);

@@ -56,7 +56,7 @@ fn plans_do_not_change_unseen() {
     }
     assert_snapshot!(text, @r"
     models/llama-3.1-8b --gpus 8
-      tp1 cp1 ep1 pp2 vpp16 dp4 zero1/4 16x1 interleaved-1f1b norms: 6.1763 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 8x1 1f1b none: 6.2124 s
     models/llama-3.1-8b --gpus 64 --cluster a100
       tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.6481 s
     models/llama-3.1-70b --gpus 64
@@ -64,9 +64,9 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
       tp4 sp cp1 ep1 pp2 vpp4 dp4 zero1/4 64x2 interleaved-1f1b none: 50.7708 s
     models/mixtral-8x7b --gpus 32
-      tp2 sp cp1 ep1 pp4 vpp4 dp4 zero1/4 64x1 interleaved-1f1b norms+expert_activations: 11.4675 s
+      tp2 sp cp1 ep1 pp4 vpp4 dp4 zero1/4 64x1 interleaved-1f1b separate_norms+expert_activations: 11.4444 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
-      tp1 cp1 ep4 pp4 vpp1 dp4 zero1/4 32x2 1f1b norms+expert_activations: 5.8847 s
+      tp1 cp1 ep4 pp4 vpp1 dp4 zero1/4 32x2 1f1b separate_norms+expert_activations: 5.8234 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
       tp1 cp1 ep4 pp2 vpp6 dp32 zero1/32 20x2 interleaved-1f1b none: 4.5824 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::cli::{planner, root};
 
-static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
+pub(crate) static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
 
 /// Settings that were published: what they run, and on what, is said at their head.
 struct Published {
@@ -77,7 +77,7 @@ impl Published {
 }
 
 /// A finding in words.
-fn words(report: &LintReport, at_least: Severity) -> String {
+pub(crate) fn words(report: &LintReport, at_least: Severity) -> String {
     let all = report.findings.iter().filter(|it| it.severity >= at_least);
     let all = all.map(|it| {
         let fix = it.fix.as_ref().map_or("none", |fix| fix.text.as_str());

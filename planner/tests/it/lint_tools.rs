@@ -13,9 +13,7 @@ use rayon::prelude::*;
 use tempfile::TempDir;
 
 use crate::cli::{planner, root};
-use crate::lint::unfixed;
-
-static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
+use crate::lint::{NO_VARIABLES, unfixed, words};
 
 /// A tool that is given a plan.
 struct Tool {
@@ -124,14 +122,6 @@ impl Settings {
     }
 }
 
-fn words(report: &LintReport) -> String {
-    let all = report.findings.iter().map(|it| {
-        let fix = it.fix.as_ref().map_or("none", |fix| fix.text.as_str());
-        format!("\n  {}[{}]: {}\n    fix: {fix}", it.severity.name(), it.rule.id(), it.message)
-    });
-    all.collect()
-}
-
 /// The best plan that a tool runs is neither refused nor warned of in its settings.
 #[test]
 fn exports_of_the_best_plans_raise_no_alarm() {
@@ -141,7 +131,7 @@ fn exports_of_the_best_plans_raise_no_alarm() {
             let settings = Settings::of(tool);
             let report = settings.lint(&settings.text);
             let is_quiet = report.count(Severity::Warning) == 0 && report.prediction.is_some();
-            (!is_quiet).then(|| format!("{}{}", tool.name, words(&report)))
+            (!is_quiet).then(|| format!("{}{}", tool.name, words(&report, Severity::Note)))
         })
         .collect();
     assert!(alarms.is_empty(), "{}", alarms.join("\n"));
@@ -338,7 +328,7 @@ fn planted_faults_are_found_and_fixed_in_the_words_of_each_tool() {
             let settings = &all[tool];
             let text = &settings.text;
             let failure = |what: &str, report: &LintReport| {
-                Some(format!("{tool}, {from} => {to}: {what}{}", words(report)))
+                Some(format!("{tool}, {from} => {to}: {what}{}", words(report, Severity::Note)))
             };
             assert!(text.contains(from), "no `{from}` in\n{text}");
             let text = text.replacen(from, to, 1);

@@ -2,20 +2,16 @@
 
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
+use planner_core::search::{Request, simulated};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 use traces::timeline::{Activity, CopyDestination, Stream};
 
 use crate::bad_input::Workplace;
-use crate::checks::{check_found, check_timeline};
+use crate::checks::{checked_plans, plans};
 use crate::cli::planner;
 use crate::random::{Setup, drawn, named_schedules, requests, setups};
-
-fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
-    search(problem, request, &mut |_| Go::On).plans
-}
 
 fn offloads() -> impl Strategy<Value = Offload> {
     let all = [
@@ -57,15 +53,10 @@ proptest! {
     ) {
         let problem = with_host(setup, plenty);
         for request in [request, named].map(|request| with_offload(&request, offload)) {
-            let pruned = plans(&problem, &request);
-            let all = plans(&problem, &Request { exhaustive: true, ..request });
-            prop_assert_eq!(&pruned, &all);
-            for found in &pruned {
+            for found in checked_plans(&problem, &request)? {
                 prop_assert_eq!(found.layout.offload, offload);
                 let memory = &found.evaluation.memory;
                 prop_assert!(problem.fits_with_headroom(memory), "{} {memory:?}", found.layout);
-                check_found(&problem, found)?;
-                check_timeline(&problem, found)?;
             }
         }
     }

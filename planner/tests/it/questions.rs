@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
-use crate::cli::planner;
+use crate::cli::{planner, run};
 use crate::random::{drawn, requests, setups};
 
 const SMALL: [&str; 4] = ["models/llama-3.1-8b", "--gpus", "8", "--quiet"];
@@ -194,35 +194,12 @@ fn a_cluster_of_one_gpu_a_node_may_need_one() {
 #[test]
 fn the_fewest_gpus_are_those_of_what_is_trained() {
     for (args, gpus) in [
-        (
-            [
-                "models/llama-3.1-8b",
-                "--cluster",
-                "rtx-4090",
-                "--lora-rank",
-                "16",
-                "--base-weights",
-                "nf4",
-            ],
-            2,
-        ),
-        (
-            [
-                "models/llama-3.1-70b",
-                "--framework",
-                "deepspeed",
-                "--offload",
-                "optimizer",
-                "--headroom",
-                "4",
-            ],
-            4,
-        ),
+        ("models/llama-3.1-8b --cluster rtx-4090 --lora-rank 16 --base-weights nf4", 2),
+        ("models/llama-3.1-70b --framework deepspeed --offload optimizer --headroom 4", 4),
     ] {
-        let found = json(
-            &[&["search", "--quiet", "--gpus", "16", "--objective", "gpus"], &args[..]].concat(),
-        );
-        assert!(found["num_gpus"].as_u64().unwrap() <= gpus, "{args:?}: {found}");
+        let search = format!("search {args} --quiet --gpus 16 --objective gpus --format json");
+        let found = run(&search).json();
+        assert!(found["num_gpus"].as_u64().unwrap() <= gpus, "{args}: {found}");
     }
 }
 

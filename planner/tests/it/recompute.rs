@@ -5,18 +5,14 @@ use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec, PartialLayout};
 use ir::units::Bytes;
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Request, simulated};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
-use crate::checks::{check_found, check_timeline};
+use crate::checks::{checked_plans, plans};
 use crate::cli::planner;
 use crate::random::{Setup, drawn, named_schedules, requests, setups};
-
-fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
-    search(problem, request, &mut |_| Go::On).plans
-}
 
 /// The same layout and stages under another policy.
 fn under(problem: &Problem, found: &EvaluatedPlan, recompute: Recompute) -> EvaluatedPlan {
@@ -38,17 +34,6 @@ fn recomputing(setup: &Setup, recompute: Recompute) -> Problem {
     Problem::new(graph, setup.training, &setup.cluster, framework, setup.num_gpus).unwrap()
 }
 
-fn check(problem: &Problem, request: &Request) -> Result<Vec<EvaluatedPlan>, TestCaseError> {
-    let pruned = plans(problem, request);
-    let all = plans(problem, &Request { exhaustive: true, ..*request });
-    prop_assert_eq!(&pruned, &all);
-    for found in &pruned {
-        check_found(problem, found)?;
-        check_timeline(problem, found)?;
-    }
-    Ok(pruned)
-}
-
 /// Whether one takes no longer than another that does more: but for three hundredths, as where messages and transfers
 /// wait for each other, passes that take longer may let them meet less (Graham 1969, *Bounds on Multiprocessing
 /// Timing Anomalies*).
@@ -65,7 +50,7 @@ proptest! {
     ) {
         let problem = setup.problem();
         for request in [request, named] {
-            check(&problem, &with_recompute(&request, Recompute::FirstLayers(count)))?;
+            checked_plans(&problem, &with_recompute(&request, Recompute::FirstLayers(count)))?;
         }
     }
 
@@ -78,7 +63,7 @@ proptest! {
         for request in [request, named] {
             let request = with_recompute(&request, Recompute::Full);
             let request = Request { min_recompute: true, ..request };
-            for found in check(&problem, &request)? {
+            for found in checked_plans(&problem, &request)? {
                 let fewer = match found.layout.recompute {
                     Recompute::None => continue,
                     Recompute::FirstLayers(1) => Recompute::None,
@@ -123,7 +108,7 @@ proptest! {
         let all = if has_experts { "norms,expert_activations" } else { "norms,activations" };
         let modules: Recompute = all.parse().unwrap();
         let problem = recomputing(&setup, modules);
-        let chosen = check(&problem, &with_recompute(&request, modules))?;
+        let chosen = checked_plans(&problem, &with_recompute(&request, modules))?;
         let selective = plans(&plain, &with_recompute(&request, Recompute::Selective));
         prop_assert_eq!(chosen.len(), selective.len());
         for (chosen, selective) in chosen.iter().zip(&selective) {
@@ -188,8 +173,8 @@ fn some_layers_are_planned_kept_and_explained() {
         |more: &[&str]| evaluate(&[&["--format", "json"], more].concat()).json()["plans"].clone();
     let three = json(&["--recompute", "full:3"]);
     assert_eq!(json(&["--recompute-num-layers", "3"]), three);
-    let ours = json(&["--recompute", "norms,activations"]);
-    assert_eq!(ours[0]["layout"]["recompute"], "norms+activations");
+    let ours = json(&["--recompute", "separate_norms,activations"]);
+    assert_eq!(ours[0]["layout"]["recompute"], "separate_norms+activations");
     assert_eq!(json(&["--recompute-modules", "layernorm+activations"]), ours);
     let peak = |plans: &Value| plans[0]["peak_memory_bytes"].as_u64().unwrap();
     assert!(peak(&three) < peak(&json(&["--recompute", "none"])));
@@ -212,7 +197,10 @@ fn some_layers_are_planned_kept_and_explained() {
 fn recompute_that_cannot_be() {
     let place = Workplace::new();
     for (args, words) in [
-        ("--recompute some", &["`some`", "hint: none, selective, full", "norms (layernorm)"][..]),
+        (
+            "--recompute some",
+            &["`some`", "hint: none, selective, full", "separate_norms (layernorm)"][..],
+        ),
         ("--recompute full:0", &["full:0", "hint: `none`"]),
         ("--recompute norms,,mlp", &["``"]),
         (

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::slice;
 
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
 use ir::framework::JobFacts;
 use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
-use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::plan::Plan;
 use ir::replication::DataParallelMethod;
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Choices, Problem, usual_load, with_usual_modules};
@@ -21,6 +22,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::checks::planned;
 use crate::cli::root;
 use crate::random::{Setup, drawn, requests, setups};
 
@@ -32,21 +34,8 @@ fn checked(
     text: &str,
     found: &EvaluatedPlan,
 ) -> CheckedPlan {
-    let planned = PlannedModel {
-        name: model.name.clone(),
-        description: serde_json::from_str(text).unwrap(),
-        num_parameters: problem.parameters().total,
-        multi_token_prediction: false,
-        dropout: false,
-        adapters: None,
-    };
-    let provenance = Provenance {
-        planner_version: "0".to_owned(),
-        command: "planner".to_owned(),
-        model_sha256: plan::sha256(text),
-        cluster_sha256: plan::sha256(&serde_json::to_string(cluster).unwrap()),
-    };
-    let plan = plan::make(problem, cluster, planned, found, &[], provenance);
+    let description = serde_json::from_str(text).unwrap();
+    let plan = planned(problem, cluster, (&model.name, &description), slice::from_ref(found));
     plan::read(&serde_json::to_string(&plan).unwrap()).unwrap()
 }
 

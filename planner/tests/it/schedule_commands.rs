@@ -9,7 +9,7 @@ use ir::schedule::ScheduleKind;
 use serde_json::Value;
 
 use crate::bad_input::{Workplace, check_error};
-use crate::cli::{Run, command, planner, root};
+use crate::cli::{Run, command, planner};
 
 const FORMATS: [&str; 3] = ["text", "csv", "json"];
 
@@ -210,36 +210,6 @@ fn figures_are_those_of_the_closed_forms() {
     }
 }
 
-/// PyTorch's own files with the makespans of another simulator, where `shared/oracles` is there.
-#[test]
-fn orders_of_pytorch_take_what_another_simulator_says() {
-    let folder = root().join("../shared/oracles/schedules");
-    let Ok(text) = fs::read_to_string(folder.join("makespans.json")) else {
-        skipped(&format!("there is no `{}`", folder.display()));
-        return;
-    };
-    let oracle: Value = serde_json::from_str(&text).unwrap();
-    let rows = oracle["schedules"].as_array().unwrap();
-    assert!(rows.len() > 20);
-    for row in rows.iter().step_by(7) {
-        let file = folder.join(row["file"].as_str().unwrap());
-        let uneven = "--forward 2 --input-grad 3 --weight-grad 1";
-        for (costs, key) in
-            [("", "makespan"), (uneven, "makespan_f2_i3_w1_b4"), ("--send 1", "makespan_unit_hop1")]
-        {
-            let report = report(&format!("--from {} {costs}", file.display()));
-            assert_eq!(report["makespan"], row[key], "{}, {key}", file.display());
-        }
-        let report = report(&format!("--from {}", file.display()));
-        assert_eq!(
-            report["peak_in_flight"],
-            row["peak_activations_released_at_weight_grad"],
-            "{}",
-            file.display()
-        );
-    }
-}
-
 /// What is drawn ends when the figures say.
 #[test]
 fn the_picture_ends_with_the_makespan() {
@@ -394,16 +364,12 @@ fn files_that_are_no_schedule() {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a test that skips says why")]
-fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
-}
-
 /// Whether tests that take long are wanted; says so if not.
+#[expect(clippy::print_stderr, reason = "a test that skips says why")]
 fn slow(what: &str) -> bool {
     let wanted = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
     if !wanted {
-        skipped(&format!("{what}, without RUN_SLOW_TESTS=1"));
+        eprintln!("skipped: {what}, without RUN_SLOW_TESTS=1");
     }
     wanted
 }

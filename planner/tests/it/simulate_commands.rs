@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::bad_input::{Workplace, check_error};
-use crate::cli::planner;
+use crate::cli::{planner, run};
 
 /// Plans of a model of 4 layers: one GPU; pipelines of few and of many stages; replicas whose first
 /// passes wait for parameters; every parallelism at once.
@@ -26,12 +26,8 @@ const PLANS: [(&str, &str); 6] = [
 pub(crate) fn plans(place: &Workplace) -> Vec<(String, Value)> {
     let plans = PLANS.iter().map(|(name, args)| {
         let (model, path) = (place.path("model.json"), place.path(&format!("{name}.json")));
-        let args: Vec<&str> = ["evaluate", &model, "--quiet", "-o", &path]
-            .into_iter()
-            .chain(args.split_whitespace())
-            .collect();
-        let run = planner(&args);
-        assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
+        let run = run(&format!("evaluate {model} --quiet -o {path} {args}"));
+        assert_eq!(run.code, Some(0), "{args}: {run:?}");
         (path.clone(), serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap())
     });
     plans.collect()
@@ -170,21 +166,8 @@ fn jitter_is_drawn_around_the_plan() {
 /// Steps of four replicas, the second of which is so many times as slow.
 fn straggling(place: &Workplace, method: &str, factor: u32) -> [f64; 2] {
     let (model, path) = (place.path("model.json"), place.path("replicas.json"));
-    let layout = [
-        "--gpus",
-        "4",
-        "--layout",
-        "dp4",
-        "--global-batch-size",
-        "128",
-        "--framework",
-        "executor",
-        "-q",
-        "-o",
-        &path,
-    ];
-    let method = ["evaluate", &model, "--data-parallel-method", method];
-    let run = planner(&[&method[..], &layout].concat());
+    let job = format!("{model} --gpus 4 --layout dp4 --global-batch-size 128 --framework executor");
+    let run = run(&format!("evaluate {job} --data-parallel-method {method} -q -o {path}"));
     assert_eq!(run.code, Some(0), "{run:?}");
     let straggler = format!("1:{factor}");
     let report = report(&path, &["--straggler", &straggler]);

@@ -78,7 +78,10 @@ fn modules_and_offloads_of_recipes_are_mapped() {
     for detail in [r#"["layernorm", "mlp"]"#, r#"{"modules": ["layernorm", "mlp"]}"#] {
         let more = json!({"recompute": "selective", "recompute_detail": detail});
         let modules = layout(&more).recompute.modules().map(|it| it.iter().collect::<Vec<_>>());
-        assert_eq!(modules, Some(vec![RecomputeModule::Norms, RecomputeModule::FeedForward]));
+        assert_eq!(
+            modules,
+            Some(vec![RecomputeModule::SeparateNorms, RecomputeModule::FeedForward])
+        );
     }
     assert_eq!(layout(&json!({})).offload.to_string(), "none");
     let flags = json!({"extra": {"recipe_flags": {"cpu_offloading_num_layers": 4}}});

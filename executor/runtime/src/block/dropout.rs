@@ -31,6 +31,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         match dim.extent {
             Extent::Batch => self.env.micro_batch_size,
             Extent::Sequence => self.env.sequence_length,
+            Extent::Blocks(length) => self.env.sequence_length.div_ceil(length as usize),
             Extent::Fixed(size) => size as usize,
         }
     }

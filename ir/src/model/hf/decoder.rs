@@ -13,7 +13,7 @@ use super::formula;
 use super::latent;
 use super::mixers::LayerParts;
 use super::parts::{self, Shape};
-use super::stated::Field;
+use super::stated::{Field, optional};
 use crate::graph::{
     Activation, AttentionMask, PositionBias, Real, RotaryScaling, Rotation, Scores,
 };
@@ -101,6 +101,7 @@ impl Family {
             final_norm: decoder.final_norm.filter(|_| self.final_norm),
             head: Head { bias: self.head_bias.read(fields)?, ..decoder.head },
             scales: self.scales.read(fields, &shape)?,
+            streams: optional(self.streams.as_ref(), |rule| rule.read(fields))?,
             dropout: self.dropout.read(fields)?,
             max_position_embeddings: match &self.max_length {
                 Some(field) => fields.optional_size(field)?,
@@ -185,13 +186,7 @@ impl Family {
             let rows = shape.positions(fields)?.rows + learned.offset;
             Ok(Positions { rows, first: learned.offset })
         })?;
-        Ok(Embedding::Tokens {
-            vocab_size: shape.vocab_size,
-            projected_from: None,
-            positions,
-            token_types: None,
-            norm: self.embedding_norm.then_some(norm),
-        })
+        Ok(shape.embedding(positions, self.embedding_norm.then_some(norm)))
     }
 
     fn num_prediction_modules(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
@@ -217,6 +212,8 @@ struct Attentions {
     /// Attention of layers with a sliding window.
     sliding_attention: Attention,
     window: Option<u64>,
+    /// True where the window is a chunk.
+    chunks: bool,
     /// True for each layer with a sliding window.
     sliding: Vec<bool>,
     /// True for each layer with rotary embedding.
@@ -242,9 +239,10 @@ impl Attentions {
         let attention = if slides { &self.sliding_attention } else { &self.attention };
         let own = self.sliding_rotary.as_ref().filter(|_| slides);
         let rotary = own.or(attention.rotary.as_ref()).filter(|_| rotates).cloned();
-        let mask = match attention.mask {
-            chosen @ AttentionMask::Chosen { .. } => chosen,
-            _ => parts::mask(self.window.filter(|_| slides)),
+        let mask = match (attention.mask, self.window.filter(|_| slides)) {
+            (chosen @ AttentionMask::Chosen { .. }, _) => chosen,
+            (_, Some(length)) if self.chunks => AttentionMask::Chunked { length },
+            (_, window) => parts::mask(window),
         };
         Attention { rotary, mask, ..attention.clone() }
     }
@@ -289,10 +287,9 @@ impl AttentionRule {
             Some(sizes) => latent::read(fields, sizes, &attention)?,
             None => attention,
         };
-        let sliding_rotary = match &self.rotary {
-            Some(rotary) => rotary.of_sliding(fields, shape, attention.rotary.as_ref())?,
-            None => None,
-        };
+        let full = attention.rotary.as_ref();
+        let sliding_rotary =
+            optional(self.rotary.as_ref(), |it| it.of_sliding(fields, shape, full))?.flatten();
         let window = optional(self.window.as_ref(), |window| window.read(fields))?.flatten();
         let mut rotates = match self.rotary.as_ref().map(|rotary| &rotary.layers) {
             Some(RotatedLayers::AllButEvery(interval)) => rotated(fields, shape, interval)?,
@@ -313,7 +310,16 @@ impl AttentionRule {
             Some(rule) => rule.read(fields, &attention)?,
             None => attention.clone(),
         };
-        Ok(Attentions { attention, sliding_attention, window, sliding, rotates, sliding_rotary })
+        let chunks = self.window.as_ref().is_some_and(|rule| rule.chunks);
+        Ok(Attentions {
+            attention,
+            sliding_attention,
+            window,
+            chunks,
+            sliding,
+            rotates,
+            sliding_rotary,
+        })
     }
 
     fn qk_norm(&self, fields: Fields<'_>, norm: Norm) -> Result<Option<QkNorm>, ModelError> {
@@ -412,7 +418,7 @@ impl RotaryRule {
             pairs: self.pairs,
             scaling: self.scaling.as_ref(),
         };
-        rotary::of_kind(fields, layer_type, shape.head_dim, defaults)
+        rotary::rotation(fields, layer_type, shape.head_dim, defaults)
     }
 
     /// Rotation of layers with a sliding window, where it differs from that of the others.
@@ -589,12 +595,4 @@ impl DropoutRule {
 
 fn cap(fields: Fields<'_>, cap: Option<&SoftCap>) -> Result<Option<Real>, ModelError> {
     Ok(optional(cap, |cap| cap.read(fields))?.flatten().map(Real::from))
-}
-
-/// Reads the value of an optional rule; `None` where the family has no such rule.
-fn optional<'r, R, T>(
-    rule: Option<&'r R>,
-    read: impl FnOnce(&'r R) -> Result<T, ModelError>,
-) -> Result<Option<T>, ModelError> {
-    rule.map(read).transpose()
 }

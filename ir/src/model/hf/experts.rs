@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::parts::{self, Shape};
-use super::stated::{self, Field, Number, Stated};
+use super::stated::{self, Field, Number, Stated, optional};
 use crate::graph::{ExpertGroups, RouterScores, Routing};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
@@ -163,21 +163,18 @@ impl Experts {
         }
         let layers = self.layers(fields, shape)?;
         let count = self.count.read(fields)?;
-        let expert = match &self.intermediate_size {
-            Some(width) => Mlp { intermediate_size: width.read(fields)?, ..mlp },
-            None => mlp,
+        let of_width = |width: &Option<Field<u64>>| {
+            let width = optional(width.as_ref(), |width| width.read(fields))?;
+            let intermediate_size = width.unwrap_or(mlp.intermediate_size);
+            Ok::<_, ModelError>(Mlp { intermediate_size, ..mlp })
         };
+        let expert = of_width(&self.intermediate_size)?;
         let shared = self.shared(fields, expert)?;
         let expert = if self.unbiased { parts::with_mlp_biases(expert, false) } else { expert };
         let routing = self.routing(fields, count)?;
-        let mlp = match &self.dense_intermediate_size {
-            Some(width) => Mlp { intermediate_size: width.read(fields)?, ..mlp },
-            None => mlp,
-        };
-        let dense = match (self.without, shared) {
-            (Without::Shared, Some(shared)) => FeedForward::Dense(shared),
-            _ => FeedForward::Dense(mlp),
-        };
+        let mlp = of_width(&self.dense_intermediate_size)?;
+        let dense =
+            FeedForward::Dense(shared.filter(|_| self.without == Without::Shared).unwrap_or(mlp));
         // With zero experts, only the shared block is left, or the mixture is refused by later checks.
         let is_left_out = count.is_none_or(|count| count < self.min_count)
             || count == Some(0) && (self.without == Without::Dense || shared.is_some());
@@ -189,10 +186,8 @@ impl Experts {
             shared,
             shared_gate: matches!(self.shared, Some(Shared::GatedWidth(_))),
             router_bias: self.router_bias,
-            latent_size: match &self.latent_size {
-                Some(field) => fields.optional_size(field)?,
-                None => None,
-            },
+            latent_size: optional(self.latent_size.as_ref(), |it| fields.optional_size(it))?
+                .flatten(),
             routing,
             // Sigmoid scores, which are not normalized over experts, have a correction that is not trained.
             correction: self.correction.unwrap_or(match self.scores {
@@ -210,6 +205,9 @@ impl Experts {
     }
 
     fn layers(&self, fields: Fields<'_>, shape: &Shape) -> Result<SparseLayers, ModelError> {
+        let listed = |has: &dyn Fn(u64) -> bool| {
+            SparseLayers::Listed((0..shape.num_hidden_layers).map(has).collect())
+        };
         Ok(match &self.layers {
             ExpertLayers::All => SparseLayers::From(0),
             ExpertLayers::AfterDense(default) => {
@@ -220,10 +218,7 @@ impl Experts {
             }
             ExpertLayers::From(first) => SparseLayers::From(first.count(fields)?),
             ExpertLayers::Listed { list, otherwise } => match fields.indices(list)? {
-                Some(layers) => {
-                    let all = 0..shape.num_hidden_layers;
-                    SparseLayers::Listed(all.map(|layer| layers.contains(&layer)).collect())
-                }
+                Some(layers) => listed(&|layer| layers.contains(&layer)),
                 None => SparseLayers::Every { step: otherwise.read(fields)?, dense: Vec::new() },
             },
             ExpertLayers::Typed { list, otherwise } => match fields.texts(list)? {
@@ -238,16 +233,11 @@ impl Experts {
                 let stated = fields.find(end).and_then(|(_, value)| value.as_i64());
                 let last = stated.and_then(|last| u64::try_from(last).ok());
                 let last = last.unwrap_or(shape.num_hidden_layers);
-                let all = 0..shape.num_hidden_layers;
-                let has = |layer: u64| {
-                    (layer + 1).is_multiple_of(step) && (first..=last).contains(&layer)
-                };
-                SparseLayers::Listed(all.map(has).collect())
+                listed(&|layer| (layer + 1).is_multiple_of(step) && (first..=last).contains(&layer))
             }
             ExpertLayers::OneOf { period, offset } => {
                 let (period, offset) = (period.read(fields)?, offset.count(fields)?);
-                let all = 0..shape.num_hidden_layers;
-                SparseLayers::Listed(all.map(|layer| layer % period == offset).collect())
+                listed(&|layer| layer % period == offset)
             }
             ExpertLayers::Every(step) => SparseLayers::Every {
                 step: step.read(fields)?,
@@ -271,10 +261,7 @@ impl Experts {
     }
 
     fn routing(&self, fields: Fields<'_>, count: Option<u64>) -> Result<Routing, ModelError> {
-        let groups = match &self.groups {
-            Some(groups) => groups.read(fields)?,
-            None => None,
-        };
+        let groups = optional(self.groups.as_ref(), |groups| groups.read(fields))?.flatten();
         if let Some((groups, count)) = groups.zip(count) {
             check_groups(fields, groups, count)?;
         }

@@ -1,16 +1,11 @@
 //! Falcon in its three generations: RW (ALiBi), 7B (multi-query) and 40B (grouped queries).
 
-use super::parts::Shape;
+use super::parts::{Finished, Shape};
 use crate::graph::{AlibiSlopes, PositionBias, Real};
-use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{DropoutRates, NormPlacement, Transformer};
 
-pub(super) fn falcon(
-    fields: Fields<'_>,
-    shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+pub(super) fn falcon(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     let new_architecture = fields.flag_or("new_decoder_architecture", false)?;
     let num_kv_heads = if new_architecture {
         shape.num_key_value_heads
@@ -47,5 +42,5 @@ pub(super) fn falcon(
         feed_forward_output: fields.rate_or("hidden_dropout", 0.0)?,
         ..DropoutRates::default()
     };
-    Ok(transformer)
+    Ok(())
 }

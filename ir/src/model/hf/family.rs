@@ -14,8 +14,10 @@ use super::parts::Defaults;
 use super::stated::{self, Field, Stated};
 use super::tensors::Modules;
 use crate::graph::{AlibiSlopes, RotaryPairs};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
 use crate::model::rotary::THETA;
-use crate::model::transformer::{AttentionGate, NormPlacement, NormType};
+use crate::model::transformer::{AttentionGate, NormPlacement, NormType, Streams};
 
 /// A model family, by its `model_type`.
 #[derive(Debug, Deserialize)]
@@ -79,6 +81,7 @@ pub(super) struct Family {
     pub(super) other_heads: OtherHeads,
     #[serde(default)]
     pub(super) scales: ScalesRule,
+    pub(super) streams: Option<StreamsRule>,
     #[serde(default)]
     pub(super) dropout: DropoutRule,
     /// Names of tensors in checkpoints.
@@ -379,6 +382,9 @@ pub(super) struct WindowRule {
     /// True where a mix of layers with and without window is modelled.
     #[serde(default = "yes")]
     pub(super) supported: bool,
+    /// True where positions are cut into chunks of this length, within which they attend.
+    #[serde(default)]
+    pub(super) chunks: bool,
 }
 
 /// Layers with a sliding window, unless `layer_types` lists them.
@@ -447,6 +453,27 @@ pub(super) struct ScalesRule {
     pub(super) residual: Option<String>,
     pub(super) logits: Option<LogitScale>,
     pub(super) logit_soft_cap: Option<SoftCap>,
+}
+
+/// Parallel residual streams (hyper-connections).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StreamsRule {
+    count: Field<u64>,
+    /// True where streams are mixed with each other.
+    mixed: bool,
+}
+
+impl StreamsRule {
+    pub(super) fn read(&self, fields: Fields<'_>) -> Result<Streams, ModelError> {
+        /// The most streams, of each of which there is a copy of the embedding.
+        const MOST: u64 = 1024;
+        let count = self.count.read(fields)?;
+        if count > MOST {
+            return Err(fields.unsupported(format!("{count} residual streams")));
+        }
+        Ok(Streams { count, are_mixed: self.mixed })
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,6 +1,6 @@
 //! Gemma 4: attention of two widths, keys and values that layers share, and embeddings for each layer.
 
-use super::parts::Shape;
+use super::parts::{Finished, Shape};
 use crate::graph::AttentionMask;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
@@ -9,28 +9,23 @@ use crate::model::transformer::{
 };
 
 /// Gemma 4, whose layers may have embeddings of their own.
-pub(super) fn gemma4(
-    fields: Fields<'_>,
-    shape: &Shape,
-    transformer: Transformer,
-) -> Result<Transformer, ModelError> {
-    let mut transformer = unified(fields, shape, transformer)?;
-    embed_for_each(fields, &mut transformer)?;
-    Ok(transformer)
+pub(super) fn gemma4(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
+    unified(fields, shape, transformer)?;
+    embed_for_each(fields, transformer)
 }
 
 /// Gemma 4: layers without a window have heads of their own width, and may have one projection for keys and values.
 pub(super) fn unified(
     fields: Fields<'_>,
     shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+    transformer: &mut Transformer,
+) -> Finished {
     const BOTH_WAYS: &str = "use_bidirectional_attention";
     if fields.find(BOTH_WAYS).is_some_and(|(_, value)| value == "all") {
         return Err(fields.unsupported(format!("`{BOTH_WAYS}` `all`")));
     }
     let full = FullAttention::read(fields)?;
-    let norm = Norm { weight: false, ..layer_norm(&transformer) };
+    let norm = Norm { weight: false, ..layer_norm(transformer) };
     let double_wide = fields.flag_or("use_double_wide_mlp", false)?;
     transformer.each_attention(|attention| {
         attention.value_norm = Some(norm);
@@ -40,7 +35,7 @@ pub(super) fn unified(
             rotary.features = None;
         }
     });
-    share_keys(fields, shape, &mut transformer)?;
+    share_keys(fields, shape, transformer)?;
     if double_wide {
         transformer.each_layer(|_, layer| {
             let shares = layer.attention().map(|attention| attention.key_values);
@@ -56,7 +51,7 @@ pub(super) fn unified(
             Ok(())
         })?;
     }
-    Ok(transformer)
+    Ok(())
 }
 
 /// Attention of layers without a window.
@@ -106,11 +101,7 @@ fn layer_norm(transformer: &Transformer) -> Norm {
 
 /// The last `num_kv_shared_layers` layers have keys and values of the last layer before them with, or without, a
 /// window.
-fn share_keys(
-    fields: Fields<'_>,
-    shape: &Shape,
-    transformer: &mut Transformer,
-) -> Result<(), ModelError> {
+fn share_keys(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     const FIELD: &str = "num_kv_shared_layers";
     let shared = fields.count_or(FIELD, 0)?;
     let layers = shape.num_hidden_layers;
@@ -145,7 +136,7 @@ fn share_keys(
 }
 
 /// Embeddings of tokens for each layer, where they have a width.
-fn embed_for_each(fields: Fields<'_>, transformer: &mut Transformer) -> Result<(), ModelError> {
+fn embed_for_each(fields: Fields<'_>, transformer: &mut Transformer) -> Finished {
     let size = fields.count_or("hidden_size_per_layer_input", 256)?;
     if size == 0 {
         return Ok(());

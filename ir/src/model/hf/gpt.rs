@@ -2,49 +2,32 @@
 
 use ordered_float::OrderedFloat;
 
-use super::parts::Shape;
+use super::parts::{Finished, Shape};
 use crate::graph::{RotaryPairs, Rotation};
-use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary;
-use crate::model::transformer::{Layer, Transformer};
+use crate::model::transformer::Transformer;
 
-pub(super) fn gpt2(
-    fields: Fields<'_>,
-    shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+pub(super) fn gpt2(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     let scaled = fields.flag_or("scale_attn_weights", true)?;
     let by_layer = fields.flag_or("scale_attn_by_inverse_layer_idx", false)?;
     if !scaled {
         transformer.each_attention(|attention| attention.scores.scale = Some(OrderedFloat(1.0)));
     }
     if by_layer {
-        let Some(first) = transformer.layers.first().map(|layers| layers.layer.clone()) else {
-            return Ok(transformer);
-        };
         // Scores are divided by the layer's number, counted from 1.
-        let stated = first.attention().and_then(|attention| attention.scores.scale);
-        let scale = stated.unwrap_or_else(|| shape.attention_scale());
-        transformer.layers = shape.layers_by(
-            |index| index,
-            |index| {
-                let mut layer = Layer::clone(&first);
-                if let Some(attention) = layer.attention_mut() {
-                    attention.scores.scale = Some(scale / (index + 1) as f64);
-                }
-                layer
-            },
-        );
+        transformer.each_layer(|index, layer| {
+            if let Some(attention) = layer.attention_mut() {
+                let scale = attention.scores.scale.unwrap_or_else(|| shape.attention_scale());
+                attention.scores.scale = Some(scale / (index + 1) as f64);
+            }
+            Ok(())
+        })?;
     }
-    Ok(transformer)
+    Ok(())
 }
 
-pub(super) fn gptj(
-    fields: Fields<'_>,
-    shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+pub(super) fn gptj(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     let rotated = fields.nullable_size_or("rotary_dim", Some(64))?;
     transformer.each_attention(|attention| {
         attention.rotary = Some(Rotation {
@@ -53,5 +36,5 @@ pub(super) fn gptj(
             ..Rotation::plain(rotary::THETA)
         });
     });
-    Ok(transformer)
+    Ok(())
 }

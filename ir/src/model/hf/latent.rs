@@ -1,7 +1,7 @@
 //! Multi-head latent attention, DeepSeek's.
 
 use super::family::{IndexerRule, LatentRule};
-use super::parts::Shape;
+use super::parts::{Finished, Shape};
 use crate::graph::{AttentionMask, RotaryPairs, RotaryScaling, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
@@ -34,7 +34,7 @@ pub(super) fn read(
         RotaryPairs::Halves
     };
     let defaults = RotaryDefaults { pairs, ..RotaryDefaults::default() };
-    let rotary = rotary::rotation(fields, latent.qk_rope_head_dim, defaults)?;
+    let rotary = rotary::rotation(fields, None, latent.qk_rope_head_dim, defaults)?;
     let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|it| fields.within(it));
     let weight = scaling.map_or(Ok(0.0), |it| it.real_or("mscale_all_dim", 0.0))?;
     let head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim;
@@ -72,8 +72,8 @@ fn indexer(fields: Fields<'_>, rule: &IndexerRule) -> Result<Indexer, ModelError
 pub(super) fn shared_choices(
     fields: Fields<'_>,
     _: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+    transformer: &mut Transformer,
+) -> Finished {
     let types = fields.texts("indexer_types")?.unwrap_or_default();
     transformer.each_layer(|index, layer| {
         let attention =
@@ -82,8 +82,7 @@ pub(super) fn shared_choices(
             latent.indexer = None;
         }
         Ok(())
-    })?;
-    Ok(transformer)
+    })
 }
 
 /// Kimi K3: what each half of a layer takes is a weighted sum of the stream and of those that blocks of layers began with,
@@ -92,8 +91,8 @@ pub(super) fn shared_choices(
 pub(super) fn residuals_of_blocks(
     fields: Fields<'_>,
     shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+    transformer: &mut Transformer,
+) -> Finished {
     // The streams that blocks began with are no tensors of the graph: a warning says that the field is not read.
     let has_residuals = fields.unnoted().optional_size("attn_res_block_size")?.is_some();
     let has_norm = fields.flag_or("latent_moe_use_norm", false)?;
@@ -109,6 +108,5 @@ pub(super) fn residuals_of_blocks(
             layer.numbers.push(("mlp.latent_norm".to_owned(), width));
         }
         Ok(())
-    })?;
-    Ok(transformer)
+    })
 }

@@ -1,15 +1,14 @@
 //! LongCat-Flash: two attentions and two dense blocks in each layer, with experts in parallel to them.
 
-use super::parts::{self, Shape};
-use crate::model::error::ModelError;
+use super::parts::{self, Finished, Shape};
 use crate::model::fields::Fields;
 use crate::model::transformer::{FeedForward, Mixture, Mlp, Shortcut, Transformer, ZeroExperts};
 
 pub(super) fn longcat(
     fields: Fields<'_>,
     shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+    transformer: &mut Transformer,
+) -> Finished {
     let zero = fields.count_or("zero_expert_num", 256)?;
     let latent = transformer.layers.first().and_then(|it| it.layer.attention());
     let head_dim = latent.map_or(0, |attention| attention.head_dim);
@@ -26,8 +25,7 @@ pub(super) fn longcat(
         let mixture = with_zero_experts(mixture, zero);
         layer.shortcut = Some(Box::new(Shortcut { mixture, second }));
         Ok(())
-    })?;
-    Ok(transformer)
+    })
 }
 
 /// `mixture` with experts that put out what they take. A token goes to others as often as these are among all:

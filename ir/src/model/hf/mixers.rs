@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::parts::Shape;
-use super::stated::{Field, Stated};
+use super::stated::{Field, Stated, optional};
 use crate::graph::{Activation, Real};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
@@ -104,10 +104,8 @@ impl StateSpaceHead {
             Self::Stated(field) => return field.read(fields),
             Self::OfAll { inner, default, expand } => (inner, default, expand),
         };
-        let stated = match inner {
-            Some(field) => fields.nullable_size_or(field, *default)?,
-            None => None,
-        };
+        let stated =
+            optional(inner.as_ref(), |field| fields.nullable_size_or(field, *default))?.flatten();
         let all = match stated {
             Some(all) => all,
             None => shape.hidden_size.saturating_mul(expand.read(fields)?),
@@ -243,47 +241,39 @@ impl Mixers {
             (false, true) => LayerParts::AttentionAlone,
             (false, false) => LayerParts::Attention,
         };
-        let of_words = || -> Result<Option<Vec<LayerParts>>, ModelError> {
-            let words = fields.texts("layer_types")?;
-            let is_attention = |word: &&str| word.ends_with("attention") && *word != LINEAR;
-            Ok(words.map(|words| words.iter().map(|it| layer_parts(!is_attention(it))).collect()))
+        let all = |is_mixer: &dyn Fn(u64) -> bool| -> Vec<LayerParts> {
+            (0..count).map(|layer| layer_parts(is_mixer(layer))).collect()
         };
-        let layers = match &self.layers {
-            MixedLayers::All => (0..count).map(|_| layer_parts(true)).collect(),
-            MixedLayers::Typed { otherwise } => match (of_words()?, otherwise) {
-                (Some(layers), _) => layers,
-                (None, Some(step)) => {
-                    let step = step.read(fields)?;
-                    (1..=count).map(|number| layer_parts(!number.is_multiple_of(step))).collect()
-                }
-                (None, None) => (0..count).map(|_| layer_parts(true)).collect(),
+        let words = match &self.layers {
+            MixedLayers::Typed { .. } | MixedLayers::But { .. } | MixedLayers::Flagged { .. } => {
+                fields.texts("layer_types")?
+            }
+            _ => None,
+        };
+        let is_attention = |word: &&str| word.ends_with("attention") && *word != LINEAR;
+        let layers = match (&self.layers, words) {
+            (_, Some(words)) => words.iter().map(|it| layer_parts(!is_attention(it))).collect(),
+            (MixedLayers::All | MixedLayers::Typed { otherwise: None }, None) => all(&|_| true),
+            (MixedLayers::Typed { otherwise: Some(step) }, None) => {
+                let step = step.read(fields)?;
+                all(&|layer| !(layer + 1).is_multiple_of(step))
+            }
+            (MixedLayers::But { list, otherwise_all }, None) => {
+                let attention = fields.indices(list)?;
+                all(&|layer| match &attention {
+                    Some(attention) => !attention.contains(&layer),
+                    None => *otherwise_all,
+                })
+            }
+            (MixedLayers::Flagged { list, period, offset }, None) => match fields.indices(list)? {
+                Some(flags) => flags.into_iter().map(|flag| layer_parts(flag == 0)).collect(),
+                None => all(&|layer| layer % period != *offset),
             },
-            MixedLayers::But { list, otherwise_all } => {
-                if let Some(layers) = of_words()? {
-                    layers
-                } else {
-                    let attention = fields.indices(list)?;
-                    let is_mixer = |layer| match &attention {
-                        Some(attention) => !attention.contains(&layer),
-                        None => *otherwise_all,
-                    };
-                    (0..count).map(|layer| layer_parts(is_mixer(layer))).collect()
-                }
-            }
-            MixedLayers::Flagged { list, period, offset } => {
-                if let Some(layers) = of_words()? {
-                    layers
-                } else if let Some(flags) = fields.indices(list)? {
-                    flags.into_iter().map(|flag| layer_parts(flag == 0)).collect()
-                } else {
-                    (0..count).map(|layer| layer_parts(layer % period != *offset)).collect()
-                }
-            }
-            MixedLayers::ButOneOf { period, offset } => {
+            (MixedLayers::ButOneOf { period, offset }, None) => {
                 let (period, offset) = (period.read(fields)?, offset.count(fields)?);
-                (0..count).map(|layer| layer_parts(layer % period != offset)).collect()
+                all(&|layer| layer % period != offset)
             }
-            MixedLayers::Letters { field, list } => lettered(fields, field, list)?,
+            (MixedLayers::Letters { field, list }, None) => lettered(fields, field, list)?,
         };
         if layers.len() as u64 != count {
             let given = layers.len();
@@ -328,7 +318,7 @@ impl MixerRule {
             } => {
                 let num_heads = heads.read(fields)?;
                 let bias = bias.read(fields)?;
-                let output_bias = output_bias.as_ref().map(|it| it.read(fields)).transpose()?;
+                let output_bias = optional(output_bias.as_ref(), |it| it.read(fields))?;
                 Mixer::StateSpace(StateSpace {
                     num_heads,
                     head_dim: head_dim.read(fields, shape, num_heads)?,
@@ -356,14 +346,11 @@ impl MixerRule {
             } => {
                 let hidden = shape.hidden_size;
                 let usual = hidden.saturating_mul(expand.read(fields)?);
-                let inner_size = match inner {
-                    Some(field) => fields.size_or(field, usual)?,
-                    None => usual,
-                };
+                let inner_size = optional(inner.as_ref(), |field| fields.size_or(field, usual))?;
                 let is_auto = fields.find(rank).is_none_or(|(_, value)| value.is_string());
                 let sixteenth = hidden.div_ceil(16);
                 Mixer::SelectiveScan(SelectiveScan {
-                    inner_size,
+                    inner_size: inner_size.unwrap_or(usual),
                     state_size: state.read(fields)?,
                     rank: if is_auto { sixteenth } else { fields.size_or(rank, sixteenth)? },
                     kernel: kernel.read(fields)?,

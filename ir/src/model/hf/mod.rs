@@ -5,6 +5,7 @@
 
 mod bert;
 mod besides;
+mod blocks;
 mod decoder;
 mod experts;
 mod falcon;
@@ -36,7 +37,7 @@ use serde_json::{Map, Value};
 
 use self::family::Family;
 use self::heads::Outer;
-use self::parts::Shape;
+use self::parts::{Finished, Shape};
 pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::{ModelError, list};
 use super::fields::Fields;
@@ -77,13 +78,14 @@ fn with_its_like(model_type: &str) -> Map<String, Value> {
 }
 
 /// A function that completes a family's transformer with features that its data cannot express.
-type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelError>;
+type Finish = fn(Fields<'_>, &Shape, &mut Transformer) -> Finished;
 
 const FINISHED: &[(&str, Finish)] = &[
     ("Dream", bert::both_ways),
     ("bert", bert::bert),
     ("camembert", bert::roberta),
     ("codegen", gpt::gptj),
+    ("deepseek_v4", blocks::compressed),
     ("eurobert", bert::both_ways),
     ("falcon", falcon::falcon),
     ("gemma4_text", gemma::gemma4),
@@ -92,11 +94,13 @@ const FINISHED: &[(&str, Finish)] = &[
     ("gpt2", gpt::gpt2),
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
+    ("hy_v4", latent::shared_choices),
     ("kimi_linear", latent::residuals_of_blocks),
     ("lfm2", lfm2),
     ("llada", bert::both_ways),
     ("llada2_moe", bert::both_ways),
     ("longcat_flash", longcat::longcat),
+    ("minimax_m3_vl_text", blocks::chosen),
     ("modernbert", bert::modern),
     ("modernbert-decoder", bert::modern_decoder),
     ("mpt", mpt::mpt),
@@ -113,11 +117,7 @@ const FINISHED: &[(&str, Finish)] = &[
 ];
 
 /// LFM2's width of feed-forward blocks: two thirds of what is stated, times a factor, to the next multiple.
-fn lfm2(
-    fields: Fields<'_>,
-    _: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+fn lfm2(fields: Fields<'_>, _: &Shape, transformer: &mut Transformer) -> Finished {
     let stated = fields.optional_size("block_ff_dim")?;
     let stated = stated.map_or_else(|| fields.size_or("intermediate_size", 12_288), Ok)?;
     let width = if fields.flag_or("block_auto_adjust_ff_dim", true)? {
@@ -132,7 +132,7 @@ fn lfm2(
             mlp.intermediate_size = width;
         }
     }
-    Ok(transformer)
+    Ok(())
 }
 
 /// All supported classes, by family.
@@ -199,11 +199,10 @@ fn read_as(
     fields.refuse_negative(&STRUCTURAL)?;
     let class = heads::class(&family.classes, fields)?;
     let within = family.within.as_ref().and_then(|name| fields.within(name)).unwrap_or(fields);
-    let (shape, transformer) = family.read(within)?;
-    let transformer = match FINISHED.iter().find(|(name, _)| *name == model_type) {
-        Some((_, finish)) => finish(within, &shape, transformer)?,
-        None => transformer,
-    };
+    let (shape, mut transformer) = family.read(within)?;
+    if let Some((_, finish)) = FINISHED.iter().find(|(name, _)| *name == model_type) {
+        finish(within, &shape, &mut transformer)?;
+    }
     let transformer = match class.task {
         Some(task) => task.head(&family.other_heads, &family.classes[0], fields, transformer)?,
         None => transformer,

@@ -1,18 +1,13 @@
 //! MPT, with a nested configuration of attention. The library has no biases and a feed-forward block of four times the
 //! width, whatever `no_bias`, `learned_pos_emb` and `expansion_ratio` say.
 
-use super::parts::Shape;
+use super::parts::{Finished, Shape};
 use crate::graph::Real;
-use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{DropoutRates, Transformer};
 
-pub(super) fn mpt(
-    fields: Fields<'_>,
-    _: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
-    let Some(of_attention) = fields.within("attn_config") else { return Ok(transformer) };
+pub(super) fn mpt(fields: Fields<'_>, _: &Shape, transformer: &mut Transformer) -> Finished {
+    let Some(of_attention) = fields.within("attn_config") else { return Ok(()) };
     let clamp = of_attention.optional_real("clip_qkv")?;
     let scale = of_attention.optional_real("softmax_scale")?;
     transformer.each_attention(|attention| {
@@ -27,5 +22,5 @@ pub(super) fn mpt(
         feed_forward_output: rate,
         ..DropoutRates::default()
     };
-    Ok(transformer)
+    Ok(())
 }

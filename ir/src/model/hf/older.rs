@@ -14,12 +14,17 @@ type Bring = fn(&mut Object);
 const OLDER: &[(&str, Bring)] = &[
     ("axk2", axk2),
     ("bamba", heads_of_mamba),
-    ("deepseek_ref", |it| rename_family(it, "deepseek_v4", ["DeepseekV4"; 2])),
+    ("deepseek_ref", |it| {
+        rename_family(it, "deepseek_v4", ["DeepseekV4"; 2]);
+        deepseek_v4(it);
+    }),
+    ("deepseek_v4", deepseek_v4),
     ("exaone4", exaone4),
     ("exaone_moe", exaone4),
     ("glm_moe_dsa", glm_moe_dsa),
     ("granitemoehybrid", heads_of_mamba),
     ("hunyuan", hunyuan),
+    ("hy_v4", hy_v4),
     ("kimi_linear", kimi_linear),
     ("laguna", laguna),
     ("minimax_m3_vl", minimax_m3_vl),
@@ -95,6 +100,42 @@ fn axk2(object: &mut Object) {
     let dense = number(object, "first_k_dense_replace").unwrap_or(1);
     let every = number(object, "moe_layer_freq").unwrap_or(1).max(1);
     set_experts(object, |layer| layer >= dense && layer.is_multiple_of(every));
+}
+
+/// Kinds of layers by the length of their blocks, with that of the module for multi-token prediction at the end; without
+/// them the two lengths take turns after two layers of the longer one.
+fn deepseek_v4(object: &mut Object) {
+    let lengths = object.remove("compress_ratios").as_ref().and_then(numbers);
+    let kind = |layer: u64| match lengths.as_ref().map(|all| all.get(layer as usize)) {
+        Some(None | Some(0)) => "sliding_attention",
+        Some(Some(4)) => "compressed_sparse_attention",
+        None if layer > 1 && layer % 2 == 1 => "compressed_sparse_attention",
+        _ => "heavily_compressed_attention",
+    };
+    set_layers(object, "layer_types", kind);
+    let mut rates = object.get("compress_rates").and_then(Value::as_object).cloned();
+    for (older, kind) in [
+        ("compress_rate_csa", "compressed_sparse_attention"),
+        ("compress_rate_hca", "heavily_compressed_attention"),
+    ] {
+        if let Some(rate) = object.remove(older) {
+            rates.get_or_insert_default().insert(kind.to_owned(), rate);
+        }
+    }
+    if let Some(rates) = rates {
+        object.insert("compress_rates".to_owned(), Value::Object(rates));
+    }
+    // One rotation for windows and one for compressed keys, which take as long.
+    if let Some(rotation) = object.get("rope_parameters").and_then(|it| it.get("compress")).cloned()
+    {
+        object.insert("rope_parameters".to_owned(), rotation);
+    }
+}
+
+/// Layers that choose keys by themselves: the first, and every fourth after it.
+fn hy_v4(object: &mut Object) {
+    let chooses = |layer: u64| layer == 0 || (layer - 1).is_multiple_of(4);
+    set_layers(object, "indexer_types", |layer| if chooses(layer) { "full" } else { "shared" });
 }
 
 /// A pattern of letters, L for a layer with a window and G for one without, as EXAONE's own code reads it.
@@ -246,8 +287,12 @@ fn minimax_m3(object: &mut Object) {
     let Some(Value::Object(sparse)) = object.get("sparse_attention_config").cloned() else {
         return;
     };
-    let sizes =
-        [("sparse_num_index_heads", "index_n_heads"), ("sparse_index_dim", "index_head_dim")];
+    let sizes = [
+        ("sparse_num_index_heads", "index_n_heads"),
+        ("sparse_index_dim", "index_head_dim"),
+        ("sparse_block_size", "index_block_size"),
+        ("sparse_topk_blocks", "index_topk_blocks"),
+    ];
     set_from(object, &sparse, &sizes);
     if let Some(frequencies) = sparse.get("sparse_attention_freq").and_then(numbers) {
         let chooses = |layer: u64| frequencies.get(layer as usize).is_some_and(|it| *it > 0);

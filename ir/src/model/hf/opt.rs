@@ -1,15 +1,10 @@
 //! OPT, whose smallest releases have a projected embedding and other placements of norms.
 
-use super::parts::Shape;
-use crate::model::error::ModelError;
+use super::parts::{Finished, Shape};
 use crate::model::fields::Fields;
 use crate::model::transformer::{Embedding, Transformer};
 
-pub(super) fn opt(
-    fields: Fields<'_>,
-    shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+pub(super) fn opt(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     let projection =
         fields.optional_size("word_embed_proj_dim")?.filter(|width| *width != shape.hidden_size);
     if let Embedding::Tokens { projected_from, .. } = &mut transformer.embedding {
@@ -21,5 +16,5 @@ pub(super) fn opt(
         transformer.final_norm = None;
     }
     transformer.dropout.layers = fields.rate_or("layerdrop", 0.0)?;
-    Ok(transformer)
+    Ok(())
 }

@@ -12,6 +12,9 @@ use crate::model::transformer::{
     Mixer, Mixture, Mlp, Norm, NormPlacement, Positions, Scales, Transformer,
 };
 
+/// What such a function returns: an error where the configuration has what is not modelled.
+pub(super) type Finished = Result<(), ModelError>;
+
 /// Default sizes of a family's configuration class.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +107,8 @@ impl Shape {
             scores: Scores::default(),
             shares_bias: false,
             latent: None,
+            compressed: None,
+            chosen_blocks: None,
             sinks: false,
             gate: None,
             value_norm: None,
@@ -119,32 +124,36 @@ impl Shape {
 
     /// A gated feed-forward block without biases.
     pub(in crate::model) fn gated_mlp(&self, activation: Activation) -> Mlp {
-        gated_mlp(self.intermediate_size, activation)
-    }
-
-    /// A feed-forward block of two linear layers.
-    pub(in crate::model) fn plain_mlp(&self, activation: Activation, bias: bool) -> Mlp {
         Mlp {
             intermediate_size: self.intermediate_size,
-            gated: false,
-            up_bias: bias,
-            down_bias: bias,
+            gated: true,
+            up_bias: false,
+            down_bias: false,
             activation,
             clamp: None,
             adapter_rank: None,
         }
     }
 
+    /// A feed-forward block of two linear layers.
+    pub(in crate::model) fn plain_mlp(&self, activation: Activation, bias: bool) -> Mlp {
+        Mlp { gated: false, ..with_mlp_biases(self.gated_mlp(activation), bias) }
+    }
+
+    /// A token table, with learned positions and a norm where a model has them.
+    pub(in crate::model) fn embedding(
+        &self,
+        positions: Option<Positions>,
+        norm: Option<Norm>,
+    ) -> Embedding {
+        let vocab_size = self.vocab_size;
+        Embedding::Tokens { vocab_size, projected_from: None, positions, token_types: None, norm }
+    }
+
     /// A language model of `layers`, without dropout or learned positions.
     pub(in crate::model) fn decoder(&self, layers: Vec<Layers>, final_norm: Norm) -> Transformer {
         Transformer {
-            embedding: Embedding::Tokens {
-                vocab_size: self.vocab_size,
-                projected_from: None,
-                positions: None,
-                token_types: None,
-                norm: None,
-            },
+            embedding: self.embedding(None, None),
             encoder: None,
             layers,
             final_norm: Some(final_norm),
@@ -159,6 +168,7 @@ impl Shape {
             },
             prediction_modules: Vec::new(),
             hidden_size: self.hidden_size,
+            streams: None,
             scales: Scales::default(),
             dropout: DropoutRates::default(),
             max_position_embeddings: self.max_position_embeddings,
@@ -222,20 +232,6 @@ impl Shape {
 /// Sets the biases of all four projections.
 pub(in crate::model) fn with_biases(attention: Attention, bias: bool) -> Attention {
     Attention { query_bias: bias, key_bias: bias, value_bias: bias, output_bias: bias, ..attention }
-}
-
-/// A gated feed-forward block without biases.
-pub(in crate::model) fn gated_mlp(intermediate_size: u64, activation: Activation) -> Mlp {
-    let (up_bias, down_bias) = (false, false);
-    Mlp {
-        intermediate_size,
-        gated: true,
-        up_bias,
-        down_bias,
-        activation,
-        clamp: None,
-        adapter_rank: None,
-    }
 }
 
 /// Sets the biases of both projections.

@@ -48,6 +48,14 @@ pub(super) const fn one() -> Stated<f64> {
     Stated::Fixed(1.0)
 }
 
+/// Reads the value of an optional rule; `None` where the family has no such rule.
+pub(super) fn optional<'r, R, T>(
+    rule: Option<&'r R>,
+    read: impl FnOnce(&'r R) -> Result<T, ModelError>,
+) -> Result<Option<T>, ModelError> {
+    rule.map(read).transpose()
+}
+
 /// A type that can be read from a field.
 pub(super) trait Readable: Copy {
     fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError>;

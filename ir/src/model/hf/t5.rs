@@ -2,53 +2,37 @@
 
 use ordered_float::OrderedFloat;
 
-use super::parts::Shape;
+use super::parts::{Finished, Shape};
 use crate::graph::{AttentionMask, PositionBias, Real, Scores};
-use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
     Attention, DropoutRates, Encoder, Layer, Layers, Mixer, Scales, Transformer,
 };
 
 /// T5: encoder and decoder share the token table, whether the head is tied to it or not.
-pub(super) fn t5(
-    fields: Fields<'_>,
-    shape: &Shape,
-    transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+pub(super) fn t5(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     with_biases(fields, shape, transformer, |index| index == 0)
 }
 
 /// MT5, which transformers ties since version 5, whatever its configuration says.
-pub(super) fn mt5(
-    fields: Fields<'_>,
-    shape: &Shape,
-    transformer: Transformer,
-) -> Result<Transformer, ModelError> {
-    t5(fields, shape, transformer).map(tied)
-}
-
-fn tied(mut transformer: Transformer) -> Transformer {
+pub(super) fn mt5(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     transformer.head.tied = true;
-    transformer
+    t5(fields, shape, transformer)
 }
 
 /// UMT5: MT5 whose layers have position biases of their own.
-pub(super) fn umt5(
-    fields: Fields<'_>,
-    shape: &Shape,
-    transformer: Transformer,
-) -> Result<Transformer, ModelError> {
-    with_biases(fields, shape, transformer, |_| true).map(tied)
+pub(super) fn umt5(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
+    transformer.head.tied = true;
+    with_biases(fields, shape, transformer, |_| true)
 }
 
 /// T5, of which layers with these indices have a position bias that the layers after them add too.
 fn with_biases(
     fields: Fields<'_>,
     shape: &Shape,
-    transformer: Transformer,
+    transformer: &mut Transformer,
     has_bias: impl Fn(u64) -> bool,
-) -> Result<Transformer, ModelError> {
+) -> Finished {
     let num_decoder_layers = match fields.optional_size("num_decoder_layers")? {
         Some(_) => fields.num_layers("num_decoder_layers")?,
         None => shape.num_hidden_layers,
@@ -63,9 +47,9 @@ fn with_biases(
         return Err(fields.unsupported(what));
     }
     let Some(Layers { layer: plain, .. }) = transformer.layers.first().cloned() else {
-        return Ok(transformer);
+        return Ok(());
     };
-    let Mixer::Attention(plain_attention) = plain.mixer.clone() else { return Ok(transformer) };
+    let Mixer::Attention(plain_attention) = plain.mixer.clone() else { return Ok(()) };
     // T5 does not scale scores: its initialization accounts for the factor.
     let attention = |mask: AttentionMask, bias: PositionBias| Attention {
         mask,
@@ -78,31 +62,27 @@ fn with_biases(
         let attention = Attention { shares_bias: !has_bias, ..attention(mask, bias) };
         Layer { mixer: Mixer::Attention(attention), ..plain.clone() }
     };
-    let encoder = Encoder {
+    transformer.encoder = Some(Encoder {
         sound: None,
         layers: shape.layers_by(&has_bias, |has_bias| layer(AttentionMask::Full, has_bias)),
         final_norm: transformer.final_norm,
-    };
-    let layers = decoder_shape.layers_by(&has_bias, |has_bias| Layer {
+    });
+    transformer.layers = decoder_shape.layers_by(&has_bias, |has_bias| Layer {
         cross_attention: Some(attention(AttentionMask::Full, PositionBias::None)),
         ..layer(AttentionMask::Causal, has_bias)
     });
     // A tied head uses the table's weights, which are initialized too large by the root of the width.
     let logits = shape.tie_word_embeddings.then(|| (shape.hidden_size as f64).powf(-0.5).into());
+    transformer.scales = Scales { logits, ..Scales::default() };
     let rate = fields.rate_or("dropout_rate", 0.1)?;
-    Ok(Transformer {
-        encoder: Some(encoder),
-        layers,
-        scales: Scales { logits, ..Scales::default() },
-        dropout: DropoutRates {
-            embedding: rate,
-            attention: rate,
-            attention_output: rate,
-            intermediate: rate,
-            feed_forward_output: rate,
-            final_norm: rate,
-            layers: Real::default(),
-        },
-        ..transformer
-    })
+    transformer.dropout = DropoutRates {
+        embedding: rate,
+        attention: rate,
+        attention_output: rate,
+        intermediate: rate,
+        feed_forward_output: rate,
+        final_norm: rate,
+        layers: Real::default(),
+    };
+    Ok(())
 }

@@ -1,8 +1,7 @@
 //! Whisper: an encoder of sound, and a decoder that attends to it.
 
-use super::parts::{self, Shape};
+use super::parts::{self, Finished, Shape};
 use crate::graph::{AttentionMask, Real};
-use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
     Attention, DropoutRates, Encoder, FeedForward, Layer, Layers, Mixer, Mlp, Sound, Transformer,
@@ -12,15 +11,13 @@ use crate::model::transformer::{
 pub(super) fn whisper(
     fields: Fields<'_>,
     shape: &Shape,
-    transformer: Transformer,
-) -> Result<Transformer, ModelError> {
-    let Some(Layers { layer, .. }) = transformer.layers.first().cloned() else {
-        return Ok(transformer);
-    };
+    transformer: &mut Transformer,
+) -> Finished {
+    let Some(Layers { layer, .. }) = transformer.layers.first().cloned() else { return Ok(()) };
     let (Mixer::Attention(attention), FeedForward::Dense(mlp)) =
         (layer.mixer.clone(), layer.feed_forward.clone())
     else {
-        return Ok(transformer);
+        return Ok(());
     };
     let num_heads = fields.size_or("decoder_attention_heads", 6)?;
     parts::head_dim(fields, shape.hidden_size, num_heads)?;
@@ -42,24 +39,22 @@ pub(super) fn whisper(
     let encoder = Layer { mixer: Mixer::Attention(of_encoder), ..layer };
     let skipped = fields.rate_or("encoder_layerdrop", 0.0)?;
     let rate = fields.rate_or("dropout", 0.0)?;
-    Ok(Transformer {
-        encoder: Some(Encoder {
-            sound: Some(Sound {
-                num_mel_bins: fields.size_or("num_mel_bins", 80)?,
-                max_source_positions: fields.size_or("max_source_positions", 1500)?,
-                activation: fields.activation_or("activation_function", "gelu")?,
-            }),
-            layers: shape.equal_layers(encoder),
-            final_norm: transformer.final_norm,
+    transformer.encoder = Some(Encoder {
+        sound: Some(Sound {
+            num_mel_bins: fields.size_or("num_mel_bins", 80)?,
+            max_source_positions: fields.size_or("max_source_positions", 1500)?,
+            activation: fields.activation_or("activation_function", "gelu")?,
         }),
-        layers: shape_of_decoder.equal_layers(decoder),
-        dropout: DropoutRates {
-            embedding: rate,
-            intermediate: fields.rate_or("activation_dropout", 0.0)?,
-            final_norm: Real::default(),
-            layers: skipped.max(fields.rate_or("decoder_layerdrop", 0.0)?),
-            ..transformer.dropout
-        },
-        ..transformer
-    })
+        layers: shape.equal_layers(encoder),
+        final_norm: transformer.final_norm,
+    });
+    transformer.layers = shape_of_decoder.equal_layers(decoder);
+    transformer.dropout = DropoutRates {
+        embedding: rate,
+        intermediate: fields.rate_or("activation_dropout", 0.0)?,
+        final_norm: Real::default(),
+        layers: skipped.max(fields.rate_or("decoder_layerdrop", 0.0)?),
+        ..transformer.dropout
+    };
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Zamba 2: Mamba-2, and blocks of attention whose weights several layers share.
 
-use super::parts::{self, Shape};
+use super::parts::{self, Finished, Shape};
 use crate::graph::Real;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
@@ -12,11 +12,7 @@ const USUAL: [u64; 9] = [6, 12, 18, 24, 30, 36, 42, 47, 51];
 /// Number of layers of such models.
 const USUAL_LAYERS: u64 = 54;
 
-pub(super) fn zamba2(
-    fields: Fields<'_>,
-    shape: &Shape,
-    mut transformer: Transformer,
-) -> Result<Transformer, ModelError> {
+pub(super) fn zamba2(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     let hybrid = hybrid_layers(fields, shape)?;
     let blocks = fields.size_or("num_mem_blocks", 1)?;
     let (attention, mlp) = (attention(fields, shape)?, mlp(fields, shape)?);
@@ -27,8 +23,7 @@ pub(super) fn zamba2(
             Box::new(SharedBlock { attention, mlp, index, owner })
         });
         Ok(())
-    })?;
-    Ok(transformer)
+    })
 }
 
 /// Indices of the layers with a shared block.
@@ -65,7 +60,7 @@ fn attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError>
         return Err(fields.unsupported(format!("an adapter of {heads} key-value heads")));
     }
     let is_rotated = fields.flag_or("use_mem_rope", false)?;
-    let rotary = || rotary::rotation(fields, head_dim, RotaryDefaults::default());
+    let rotary = || rotary::rotation(fields, None, head_dim, RotaryDefaults::default());
     let rotary = is_rotated.then(rotary).transpose()?;
     let mut attention =
         Attention { head_dim, value_head_dim: head_dim, rotary, ..shape.attention() };

@@ -2,11 +2,11 @@
 
 use super::{AttentionKernel, Carried, CarriedValues, Lowering, linear};
 use crate::graph::{
-    Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, PositionBias, Rotation,
-    Value,
+    Activation, AttentionMask, BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter,
+    PositionBias, Value,
 };
 use crate::model::transformer::{
-    Attention, AttentionGate, Indexer, KeyValues, Latent, Norm, QkNorm,
+    Attention, AttentionGate, ChosenBlocks, Indexer, KeyValues, Latent, Norm, QkNorm,
 };
 
 impl Lowering {
@@ -20,18 +20,38 @@ impl Lowering {
         carried: &mut CarriedValues,
     ) -> Result<Value, GraphError> {
         let mut scope = Scope { block, name };
-        let ([query, key, value], chosen) = match &attention.latent {
-            None => (self.projections(&mut scope, attention, [x, context], carried)?, None),
-            Some(latent) => self.latent_projections(&mut scope, attention, latent, x)?,
-        };
-        let attended = match self.kernel {
-            AttentionKernel::Flash => {
-                let inputs = [query, key, value].into_iter().chain(chosen);
-                self.fused(&mut scope, attention, &inputs.collect::<Vec<_>>())?
+        let mut values_up = None;
+        // Queries, keys and values, then what a choice of keys adds to them.
+        let inputs = match (&attention.latent, &attention.compressed) {
+            (Some(latent), _) => {
+                let (inputs, weight) = self.latent_projections(&mut scope, attention, latent, x)?;
+                values_up = weight;
+                inputs
             }
-            AttentionKernel::Unfused => self.unfused(&mut scope, attention, query, key, value)?,
+            (None, Some(one)) => self.compressed_projections(&mut scope, attention, one, x)?,
+            (None, None) => {
+                let all = self.projections(&mut scope, attention, [x, context], carried)?;
+                let choice = attention.chosen_blocks.as_ref();
+                let chosen = choice.map(|it| self.chosen_blocks(&mut scope, attention, it, x));
+                all.into_iter().chain(chosen.transpose()?).collect()
+            }
+        };
+        let attended = match (self.kernel, &inputs[..]) {
+            (AttentionKernel::Unfused, &[query, key, value, ..])
+                if attention.compressed.is_none() && values_up.is_none() =>
+            {
+                self.unfused(&mut scope, attention, query, key, value)?
+            }
+            _ => self.fused(&mut scope, attention, &inputs)?,
+        };
+        let attended = match values_up {
+            Some(weight) => self.values_of_latents(&mut scope, attention, attended, weight)?,
+            None => attended,
         };
         let attended = self.gated_heads(&mut scope, attention, x, attended)?;
+        if let Some(one) = &attention.compressed {
+            return self.grouped_output(&mut scope, attention, one, attended);
+        }
         let contracted = [DimName::Heads, DimName::HeadDim];
         scope.linear("output", &contracted, &[self.hidden], attention.output_bias, attended)
     }
@@ -101,11 +121,12 @@ impl Lowering {
     ) -> Result<[Value; 3], GraphError> {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
         let head_dim = Dim::fixed(DimName::HeadDim, attention.head_dim);
-        let hidden = [DimName::Hidden];
-        let rank = attention.adapter_rank;
-        let query = scope.linear("query", &hidden, &[heads, head_dim], attention.query_bias, x)?;
-        let narrow = scope.adapter("query", rank, x)?;
-        let query = scope.adapted("query", narrow, &[heads, head_dim], query)?;
+        let project = |scope: &mut Scope<'_>, part: &str, dims: &[Dim], bias: bool, x: Value| {
+            let y = scope.linear(part, &[DimName::Hidden], dims, bias, x)?;
+            let narrow = scope.adapter(part, attention.adapter_rank, x)?;
+            scope.adapted(part, narrow, dims, y)
+        };
+        let query = project(scope, "query", &[heads, head_dim], attention.query_bias, x)?;
         if let KeyValues::Reused(by) = attention.key_values
             && let Some(key) = carried.get(&Carried::Keys(by)).copied()
             && let Some(value) = carried.get(&Carried::Values(by)).copied()
@@ -114,10 +135,7 @@ impl Lowering {
             return Ok([query, key, value]);
         }
         let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
-        let keys = [kv_heads, head_dim];
-        let key = scope.linear("key", &hidden, &keys, attention.key_bias, context)?;
-        let narrow = scope.adapter("key", rank, context)?;
-        let key = scope.adapted("key", narrow, &keys, key)?;
+        let key = project(scope, "key", &[kv_heads, head_dim], attention.key_bias, context)?;
         let is_one = matches!(
             attention.key_values,
             KeyValues::OneProjection | KeyValues::Kept { one_projection: true, .. }
@@ -126,16 +144,13 @@ impl Lowering {
             key
         } else {
             let values = [kv_heads, Dim::fixed(DimName::HeadDim, attention.value_head_dim)];
-            let value = scope.linear("value", &hidden, &values, attention.value_bias, context)?;
-            let narrow = scope.adapter("value", rank, context)?;
-            scope.adapted("value", narrow, &values, value)?
+            project(scope, "value", &values, attention.value_bias, context)?
         };
         let query = self.prepare(scope, "query", attention, heads, query)?;
         let key = self.prepare(scope, "key", attention, kv_heads, key)?;
         let mut value = Self::clamped(scope, "value", attention, value)?;
         if let Some(norm) = attention.value_norm {
-            let name = format!("{}.value_norm", scope.name);
-            value = self.norm(scope.block, &name, norm, &[DimName::HeadDim], value)?;
+            value = self.named_norm(scope, "value_norm", norm, &[DimName::HeadDim], value)?;
         }
         if let KeyValues::Kept { by, .. } = attention.key_values {
             carried.insert(Carried::Keys(by), key);
@@ -174,19 +189,18 @@ impl Lowering {
             }
         };
         let normed = Self::clamped(scope, part, attention, normed)?;
-        match &attention.rotary {
-            Some(rotation) => Self::rotated(scope, &format!("{part}_rotary"), rotation, normed),
-            None => Ok(normed),
-        }
+        Self::rotated(scope, part, attention, normed)
     }
 
-    fn rotated(
+    /// Rotates heads by their positions, where the model does so.
+    pub(super) fn rotated(
         scope: &mut Scope<'_>,
         part: &str,
-        rotation: &Rotation,
+        attention: &Attention,
         x: Value,
     ) -> Result<Value, GraphError> {
-        scope.push(part, OpKind::Rotary(rotation.clone()), &[x])
+        let Some(rotation) = &attention.rotary else { return Ok(x) };
+        scope.push(&format!("{part}_rotary"), OpKind::Rotary(rotation.clone()), &[x])
     }
 
     /// Clamps queries, keys or values, where the model has a limit.
@@ -206,13 +220,17 @@ impl Lowering {
     ///
     /// The projection that transformers calls `kv_a_proj_with_mqa` stands here as two, `key_value_down`
     /// and `key_rope`, since only the first is normalised; together they have its parameters.
+    ///
+    /// Where keys are chosen, attention is to the latents themselves: queries are projected to their width, and so is the
+    /// output back, with the weight that is the second result (DeepSeek-AI 2025, *DeepSeek-V3.2*, section 2.1;
+    /// Megatron-Core, `absorbed_mla.py`).
     fn latent_projections(
         &self,
         scope: &mut Scope<'_>,
         attention: &Attention,
         latent: &Latent,
         x: Value,
-    ) -> Result<([Value; 3], Option<Value>), GraphError> {
+    ) -> Result<(Vec<Value>, Option<Value>), GraphError> {
         let bias = latent.down_bias;
         let hidden = [DimName::Hidden];
         let features = |size: u64| Dim::fixed(DimName::HeadDim, size);
@@ -220,33 +238,71 @@ impl Lowering {
         let value_dim = features(attention.value_head_dim);
         let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
 
-        let rotation = attention.rotary.as_ref();
-        let rotated = |scope: &mut Scope<'_>, part: &str, x: Value| match rotation {
-            Some(rotation) => Self::rotated(scope, part, rotation, x),
-            None => Ok(x),
-        };
         let slice = |dim: Dim, start: u64| OpKind::Slice { dim, start };
         let first = latent.qk_nope_head_dim;
-        let (query, compressed) = self.latent_query(scope, attention, latent, x)?;
+        let down = (latent.q_lora_rank, bias, latent.norm);
+        let (query, compressed) = self.latent_query(scope, attention, down, x)?;
         let chosen = latent.indexer.map(|indexer| self.chosen(scope, indexer, compressed, x));
         let query_nope = scope.push("query_nope", slice(nope, 0), &[query])?;
         let query_rope = scope.push("query_rope", slice(rope, first), &[query])?;
-        let query_rope = rotated(scope, "query_rotary", query_rope)?;
+        let query_rope = Self::rotated(scope, "query", attention, query_rope)?;
         let over_features = OpKind::Concat { over: DimName::HeadDim };
-        let query = scope.push("query_joined", over_features.clone(), &[query_nope, query_rope])?;
+        let is_absorbed = matches!(attention.mask, AttentionMask::Chosen { .. });
+        let joined = if is_absorbed {
+            query_nope
+        } else {
+            scope.push("query_joined", over_features.clone(), &[query_nope, query_rope])?
+        };
 
         let rank = Dim::fixed(DimName::Latent, latent.kv_lora_rank);
         let down = scope.linear("key_value_down", &hidden, &[rank], bias, x)?;
         let key_rope = scope.linear("key_rope", &hidden, &[rope], bias, x)?;
-        let key_rope = rotated(scope, "key_rotary", key_rope)?;
-        let down = self.latent_norm(scope, "key_value_norm", latent.norm, down)?;
+        let key_rope = Self::rotated(scope, "key", attention, key_rope)?;
+        let latents = [DimName::Latent];
+        let down = self.named_norm(scope, "key_value_norm", latent.norm, &latents, down)?;
         let both = features(latent.qk_nope_head_dim.saturating_add(attention.value_head_dim));
+        if is_absorbed {
+            let heads = Dim::fixed(DimName::Heads, attention.num_heads);
+            let weight = OpKind::Parameter { dims: vec![rank, heads, both] };
+            let weight = scope.push("key_value_up", weight, &[])?;
+            let of_keys = scope.push("key_weight", slice(nope, 0), &[weight])?;
+            let of_values = scope.push("value_weight", slice(value_dim, first), &[weight])?;
+            let product = OpKind::Product { over: vec![DimName::HeadDim] };
+            let query = scope.push("query_absorbed", product, &[query_nope, of_keys])?;
+            let width = features(latent.kv_lora_rank);
+            let dims = vec![Dim::BATCH, self.sequence, heads, width];
+            let query = scope.push("query_latent", OpKind::Reshape { dims }, &[query])?;
+            let query = scope.push("query_joined", over_features.clone(), &[query, query_rope])?;
+            let one = Dim::fixed(DimName::KvHeads, 1);
+            let dims = vec![Dim::BATCH, self.sequence, one, width];
+            let value = scope.push("value", OpKind::Reshape { dims }, &[down])?;
+            let key = scope.push("key_joined", over_features, &[value, key_rope])?;
+            let inputs = [query, key, value].into_iter().chain(chosen.transpose()?);
+            return Ok((inputs.collect(), Some(of_values)));
+        }
         let produced = [kv_heads, both];
-        let up = scope.linear("key_value_up", &[DimName::Latent], &produced, false, down)?;
+        let up = scope.linear("key_value_up", &latents, &produced, false, down)?;
         let key_nope = scope.push("key_nope", slice(nope, 0), &[up])?;
         let value = scope.push("value", slice(value_dim, first), &[up])?;
         let key = scope.push("key_joined", over_features, &[key_nope, key_rope])?;
-        Ok(([query, key, value], chosen.transpose()?))
+        Ok((vec![joined, key, value], None))
+    }
+
+    /// Heads' outputs from sums of latents, with their part of the weight that makes values.
+    fn values_of_latents(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        attended: Value,
+        weight: Value,
+    ) -> Result<Value, GraphError> {
+        let heads = Dim::fixed(DimName::Heads, attention.num_heads);
+        let rank = attention.latent.map_or(1, |latent| latent.kv_lora_rank);
+        let rank = Dim::fixed(DimName::Latent, rank);
+        let dims = vec![Dim::BATCH, self.sequence, heads, rank];
+        let attended = scope.push("attended_latent", OpKind::Reshape { dims }, &[attended])?;
+        let product = OpKind::Product { over: vec![DimName::Latent] };
+        scope.push("values_of_heads", product, &[attended, weight])
     }
 
     /// Keys that queries attend to, from compressed queries and a key of their own.
@@ -269,43 +325,66 @@ impl Lowering {
             compressed,
         )?;
         let key = scope.linear("index_key", &hidden, &[features], false, x)?;
-        let name = format!("{}.index_key_norm", scope.name);
-        let key = self.norm(scope.block, &name, Norm::layer(1e-6), &[DimName::HeadDim], key)?;
+        let norm = Norm::layer(1e-6);
+        let key = self.named_norm(scope, "index_key_norm", norm, &[DimName::HeadDim], key)?;
         let weights = scope.linear("index_weights", &hidden, &[heads], false, x)?;
-        scope.push("index", OpKind::Indexer { keys }, &[query, key, weights])
+        scope.push("index", OpKind::Indexer { keys, block: 1 }, &[query, key, weights])
     }
 
-    /// Queries of all heads, and what they are made of: `x` itself where they are not compressed.
-    fn latent_query(
+    /// Blocks of keys that queries attend to, by queries and keys of their own; each head chooses for itself.
+    fn chosen_blocks(
         &self,
         scope: &mut Scope<'_>,
         attention: &Attention,
-        latent: &Latent,
+        choice: &ChosenBlocks,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let ChosenBlocks { indexer: Indexer { num_heads, head_dim, keys }, length, norm } = *choice;
+        let heads = Dim::fixed(DimName::Features, num_heads);
+        let features = Dim::fixed(DimName::HeadDim, head_dim);
+        let mut prepared = |part: &str, produced: &[Dim]| {
+            let y = scope.linear(part, &[DimName::Hidden], produced, false, x)?;
+            self.positioned(scope, part, attention, norm, y)
+        };
+        let query = prepared("index_query", &[heads, features])?;
+        let key = prepared("index_key", &[features])?;
+        scope.push("index", OpKind::Indexer { keys, block: length }, &[query, key])
+    }
+
+    /// Queries of all heads, and what they are made of: `x` itself where they are not compressed; these have a rank,
+    /// perhaps a bias, and a norm.
+    pub(super) fn latent_query(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        (rank, down_bias, norm): (Option<u64>, bool, Norm),
         x: Value,
     ) -> Result<(Value, Value), GraphError> {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
         let produced = [heads, Dim::fixed(DimName::HeadDim, attention.head_dim)];
         let hidden = [DimName::Hidden];
-        let Some(rank) = latent.q_lora_rank else {
+        let Some(rank) = rank else {
             let query = scope.linear("query", &hidden, &produced, attention.query_bias, x)?;
             return Ok((query, x));
         };
         let rank = Dim::fixed(DimName::Latent, rank);
-        let down = scope.linear("query_down", &hidden, &[rank], latent.down_bias, x)?;
-        let down = self.latent_norm(scope, "query_norm", latent.norm, down)?;
-        let bias = attention.query_bias;
-        Ok((scope.linear("query_up", &[DimName::Latent], &produced, bias, down)?, down))
+        let down = scope.linear("query_down", &hidden, &[rank], down_bias, x)?;
+        let (latents, bias) = ([DimName::Latent], attention.query_bias);
+        let down = self.named_norm(scope, "query_norm", norm, &latents, down)?;
+        Ok((scope.linear("query_up", &latents, &produced, bias, down)?, down))
     }
 
-    fn latent_norm(
+    /// A norm whose name has the scope's prefix.
+    pub(super) fn named_norm(
         &self,
         scope: &mut Scope<'_>,
         part: &str,
         norm: Norm,
+        over: &[DimName],
         x: Value,
     ) -> Result<Value, GraphError> {
         let name = format!("{}.{part}", scope.name);
-        self.norm(scope.block, &name, norm, &[DimName::Latent], x)
+        self.norm(scope.block, &name, norm, over, x)
     }
 
     /// Unfused attention: scores, softmax, dropout and weighted sum, which selective recompute recomputes.

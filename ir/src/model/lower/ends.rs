@@ -47,6 +47,7 @@ impl Lowering {
                 self.embed_patches(&mut block, name, *patch_size, pixels)?
             }
         };
+        let x = self.copied_to_streams(&mut block, x)?;
         Ok(block.finish(if is_carried { vec![x, x] } else { vec![x] }))
     }
 
@@ -100,10 +101,7 @@ impl Lowering {
         let mut block = BlockBuilder::new("decoder_embedding");
         let x = block.input("x", given.clone());
         let tokens = block.input("decoder_tokens", self.tokens());
-        let output = match encoder.final_norm {
-            Some(norm) => self.norm(&mut block, "encoder.norm", norm, &[DimName::Hidden], x)?,
-            None => x,
-        };
+        let output = self.final_norm(&mut block, "encoder.norm", encoder.final_norm, x)?;
         let output = Self::dropout(&mut block, "encoder.dropout", self.dropout.final_norm, output)?;
         let name = if encoder.sound.is_some() { "embedding" } else { "decoder_embedding" };
         let x = self.embed_tokens(&mut block, name, embedding, tokens)?;
@@ -165,6 +163,7 @@ impl Lowering {
             block.input(it.name(), tensor.clone());
         }
         let head = &transformer.head;
+        let x = self.sum_of_streams(&mut block, x)?;
         let x = self.final_norm(&mut block, "head.norm", transformer.final_norm, x)?;
         let x = Self::dropout(&mut block, "head.dropout", self.dropout.final_norm, x)?;
         let tie = head.tied.then_some(TOKEN_TABLE);

@@ -35,50 +35,40 @@ impl Lowering {
     ) -> Result<Value, GraphError> {
         let Mixture { num_experts, top_k, router_bias: bias, routing, .. } = *mixture;
         let router = OpKind::Router { num_experts, top_k, bias, routing };
-        let named = |part: &str| format!("{prefix}.{part}");
-        let own = |block: &mut BlockBuilder, part: &str, x: Value, otherwise: Value| {
-            let (name, over) = (named(part), [DimName::Hidden]);
+        let mut scope = Scope { block, name: prefix };
+        let hidden = [DimName::Hidden];
+        let own = |scope: &mut Scope<'_>, part: &str, x: Value, otherwise: Value| {
             let norm = mixture.own_norms;
-            norm.map_or(Ok(otherwise), |norm| self.norm(block, &name, norm, &over, x))
+            norm.map_or(Ok(otherwise), |norm| self.named_norm(scope, part, norm, &hidden, x))
         };
-        let mut given = vec![own(block, "router.norm", raw, x)?];
-        let for_experts = own(block, "experts.norm", raw, x)?;
+        let mut given = vec![own(&mut scope, "router.norm", raw, x)?];
+        let for_experts = own(&mut scope, "experts.norm", raw, x)?;
         if mixture.correction != Correction::None {
             let zero = mixture.zero_experts.map_or(0, |zero| zero.count);
             let dims = vec![Dim::fixed(DimName::Experts, num_experts + zero)];
-            let correction = block.push(
-                named("router.correction"),
-                OpKind::Buffer { dims, counts: mixture.correction == Correction::Parameter },
-                &[],
-            )?;
-            block.set_learning(correction, Learning::Frozen(WeightFormat::Plain));
+            let counts = mixture.correction == Correction::Parameter;
+            let buffer = OpKind::Buffer { dims, counts };
+            let correction = scope.push("router.correction", buffer, &[])?;
+            scope.block.set_learning(correction, Learning::Frozen(WeightFormat::Plain));
             given.push(correction);
         }
-        let probabilities = block.push(named("router"), router, &given)?;
+        let probabilities = scope.push("router", router, &given)?;
         if let Some(zero) = mixture.zero_experts {
             let produced = [Dim::fixed(DimName::Latent, zero.count)];
-            let (name, hidden) = (named("router.zero"), [DimName::Hidden]);
-            linear(block, &name, &hidden, &produced, bias, given[0])?;
+            scope.linear("router.zero", &hidden, &produced, bias, given[0])?;
         }
         if mixture.own_norms.is_some() {
             let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
-            block.add_parameter(probabilities, parameter("expert_scale", dims));
+            scope.block.add_parameter(probabilities, parameter("expert_scale", dims));
         }
         // Routed tokens have a width of their own where the model projects them.
         let width = mixture.latent_size.map(|size| Dim::fixed(DimName::Hidden, size));
         let routed = match width {
-            Some(width) => linear(
-                block,
-                &named("latent_down"),
-                &[DimName::Hidden],
-                &[width],
-                false,
-                for_experts,
-            )?,
+            Some(width) => scope.linear("latent_down", &hidden, &[width], false, for_experts)?,
             None => for_experts,
         };
         let dispatch = OpKind::Dispatch { top_k };
-        let tokens = block.push(named("dispatch"), dispatch, &[routed, probabilities])?;
+        let tokens = scope.push("dispatch", dispatch, &[routed, probabilities])?;
 
         let grouped = |block: &mut BlockBuilder,
                        name: &str,
@@ -87,42 +77,32 @@ impl Lowering {
                        bias: bool,
                        x: Value| {
             let (contracted, produced) = (contracted.to_vec(), produced.to_vec());
-            block.push(
-                name,
-                OpKind::GroupedLinear { num_experts, contracted, produced, bias },
-                &[x],
-            )
+            let kind = OpKind::GroupedLinear { num_experts, contracted, produced, bias };
+            block.push(name, kind, &[x])
         };
         let expert = &mixture.expert;
-        let inner = self.inner(block, &named("experts"), expert, tokens, grouped)?;
+        let name = format!("{prefix}.experts");
+        let inner = self.inner(scope.block, &name, expert, tokens, grouped)?;
         if let Some(zero) = mixture.zero_experts.filter(|zero| zero.has_weights) {
             let inner = expert.intermediate_size.saturating_mul(1 + u64::from(expert.gated));
             let inner = Dim::fixed(DimName::Intermediate, inner);
             let dims = vec![Dim::fixed(DimName::Experts, zero.count), self.hidden, inner];
-            block.add_parameter(tokens, parameter("unused", dims));
+            scope.block.add_parameter(tokens, parameter("unused", dims));
         }
         let (contracted, produced) = ([DimName::Intermediate], [width.unwrap_or(self.hidden)]);
-        let outputs = grouped(
-            block,
-            &named("experts.down"),
-            &contracted,
-            &produced,
-            expert.down_bias,
-            inner,
-        )?;
+        let (name, bias) = (format!("{name}.down"), expert.down_bias);
+        let outputs = grouped(scope.block, &name, &contracted, &produced, bias, inner)?;
 
-        let mut routed =
-            block.push(named("combine"), OpKind::Combine, &[outputs, probabilities])?;
+        let mut routed = scope.push("combine", OpKind::Combine, &[outputs, probabilities])?;
         if width.is_some() {
-            let back = [self.hidden];
-            routed = linear(block, &named("latent_up"), &[DimName::Hidden], &back, false, routed)?;
+            routed = scope.linear("latent_up", &hidden, &[self.hidden], false, routed)?;
         }
-        let routed = own(block, "experts.post_norm", routed, routed)?;
+        let routed = own(&mut scope, "experts.post_norm", routed, routed)?;
         let Some(shared) = &mixture.shared else { return Ok(routed) };
-        let shared = self.mlp(block, &named("shared"), shared, x)?;
-        let shared = own(block, "shared.post_norm", shared, shared)?;
-        let shared = if mixture.shared_gate { self.gated(block, shared, x)? } else { shared };
-        block.push(named("shared.sum"), OpKind::Add, &[routed, shared])
+        let shared = self.mlp(scope.block, &format!("{prefix}.shared"), shared, x)?;
+        let shared = own(&mut scope, "shared.post_norm", shared, shared)?;
+        let shared = if mixture.shared_gate { self.gated(scope.block, shared, x)? } else { shared };
+        scope.push("shared.sum", OpKind::Add, &[routed, shared])
     }
 
     /// Inner tensor of a feed-forward block; `project` adds its linear layers, dense or grouped.

@@ -159,6 +159,9 @@ impl Lowering {
         let norm = |block: &mut BlockBuilder, name: String, x: Value| {
             self.norm(block, &name, layer.norm, &[DimName::Hidden], x)
         };
+        let streams =
+            self.streams.map(|it| self.weighted_streams(block, name, it, x)).transpose()?;
+        let given = streams.as_ref().map_or(given, |streams| streams.sum);
         let input = match placement {
             NormPlacement::Pre | NormPlacement::PreWithResidual | NormPlacement::Sandwich => {
                 norm(block, format!("{name}.norm"), given)?
@@ -174,6 +177,9 @@ impl Lowering {
         };
         let output = Self::dropout(block, &format!("{name}.dropout"), dropout, output)?;
         let output = self.summand(block, name, output)?;
+        if let Some(streams) = streams {
+            return self.added_to_streams(block, name, streams, [x, output]);
+        }
         let x = if placement == NormPlacement::PreWithResidual { input } else { x };
         let sum = block.push(format!("{name}.residual"), OpKind::Add, &[x, output])?;
         if placement == NormPlacement::PostResidual {

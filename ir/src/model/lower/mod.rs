@@ -8,15 +8,18 @@
 //! `decoder_tokens`, `pixels`, `sound`.
 
 mod attention;
+mod compressed;
 mod ends;
 mod feed_forward;
 mod layer;
 mod recurrent;
+mod streams;
 
 use std::collections::BTreeMap;
 
 use super::transformer::{
-    DropoutRates, Embedding, Encoder, Layer, Layers, Norm, NormType, Scales, SharedBy, Transformer,
+    DropoutRates, Embedding, Encoder, Layer, Layers, Norm, NormType, Scales, SharedBy, Streams,
+    Transformer,
 };
 use crate::graph::{
     Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Real, Tensor, Value,
@@ -118,6 +121,7 @@ type CarriedValues = BTreeMap<Carried, Value>;
 struct Lowering {
     sequence: Dim,
     hidden: Dim,
+    streams: Option<Streams>,
     kernel: AttentionKernel,
     scales: Scales,
     dropout: DropoutRates,
@@ -135,6 +139,7 @@ impl Lowering {
         Self {
             sequence,
             hidden: Dim::fixed(DimName::Hidden, transformer.hidden_size),
+            streams: transformer.streams,
             kernel: options.attention,
             scales: transformer.scales,
             dropout: if options.dropout { transformer.dropout } else { DropoutRates::default() },
@@ -150,9 +155,11 @@ impl Lowering {
         Self { sequence, ..*self }
     }
 
-    /// Tensor of the residual stream.
+    /// Tensor of the residual stream, or of several.
     fn residual(&self) -> Tensor {
-        Tensor::new([Dim::BATCH, self.sequence, self.hidden])
+        let streams = self.streams.map(Streams::dim);
+        let dims = [Dim::BATCH, self.sequence].into_iter().chain(streams).chain([self.hidden]);
+        Tensor::new(dims.collect::<Vec<_>>())
     }
 
     /// Appends blocks of `layers`, all called `name`, which hand on what is `carried`.

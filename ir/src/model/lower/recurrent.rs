@@ -60,16 +60,12 @@ impl Lowering {
         let inner = [groups, heads, features];
         let gate = project(&mut scope, "gate", &inner)?;
         let parts = [("input", &inner[..]), ("b", &[groups, state]), ("c", &[groups, state])];
+        let (kernel, activation) = (mamba.kernel, Some(mamba.activation));
+        let short = OpKind::ShortConvolution { kernel, bias: mamba.convolution_bias, activation };
         let mut inputs = Vec::new();
         for (part, dims) in parts {
             let projected = project(&mut scope, part, dims)?;
-            inputs.push(convolved(
-                &mut scope,
-                part,
-                (mamba.kernel, mamba.activation),
-                mamba.convolution_bias,
-                projected,
-            )?);
+            inputs.push(scope.push(&format!("{part}_convolution"), short.clone(), &[projected])?);
         }
         inputs.push(project(&mut scope, "time_step", &[groups, heads])?);
         let kind = Recurrence::StateSpace { time_steps: mamba.time_steps };
@@ -95,15 +91,16 @@ impl Lowering {
         mamba: &SelectiveScan,
         x: Value,
     ) -> Result<Value, GraphError> {
-        let SelectiveScan { rank, state_size, kernel, convolution_bias, bias, .. } = *mamba;
+        let SelectiveScan { rank, state_size, kernel, bias, .. } = *mamba;
         let mut scope = Scope { block, name: "mamba" };
         let inner = [Dim::fixed(DimName::Intermediate, mamba.inner_size)];
         let latent = |size: u64| Dim::fixed(DimName::Latent, size);
         let hidden = [DimName::Hidden];
         let gate = scope.linear("gate", &hidden, &inner, bias, x)?;
         let input = scope.linear("input", &hidden, &inner, bias, x)?;
-        let input =
-            convolved(&mut scope, "input", (kernel, Activation::Silu), convolution_bias, input)?;
+        let activation = Some(Activation::Silu);
+        let short = OpKind::ShortConvolution { kernel, bias: mamba.convolution_bias, activation };
+        let input = scope.push("input_convolution", short, &[input])?;
         let made = [latent(rank + 2 * state_size)];
         let made = scope.linear("parameters", &[DimName::Intermediate], &made, false, input)?;
         let mut start = 0;
@@ -146,16 +143,12 @@ impl Lowering {
         let hidden = [DimName::Hidden];
         // With decays of features there are as many heads of keys as of values.
         let keys = if net.decays == Decays::Heads { keys } else { [heads, keys[1]] };
+        let (kernel, activation) = (net.kernel, Some(net.activation));
+        let short = OpKind::ShortConvolution { kernel, bias: false, activation };
         let mut inputs = Vec::new();
         for (part, dims) in [("query", &keys), ("key", &keys), ("value", &values)] {
             let projected = scope.linear(part, &hidden, dims, false, x)?;
-            inputs.push(convolved(
-                &mut scope,
-                part,
-                (net.kernel, net.activation),
-                false,
-                projected,
-            )?);
+            inputs.push(scope.push(&format!("{part}_convolution"), short.clone(), &[projected])?);
         }
         inputs.push(scope.linear("beta", &hidden, &[heads], false, x)?);
         let low_rank = |scope: &mut Scope<'_>, part: &str, rank: u64, dims: &[Dim]| {
@@ -253,20 +246,4 @@ impl Lowering {
         let y = scope.push("opened", OpKind::Multiply, &[second, convolved])?;
         scope.linear("output", &[DimName::Features], &[self.hidden], bias, y)
     }
-}
-
-/// A causal convolution of each feature, and a function.
-fn convolved(
-    scope: &mut Scope<'_>,
-    part: &str,
-    (kernel, activation): (u64, Activation),
-    bias: bool,
-    x: Value,
-) -> Result<Value, GraphError> {
-    let activation = Some(activation);
-    scope.push(
-        &format!("{part}_convolution"),
-        OpKind::ShortConvolution { kernel, bias, activation },
-        &[x],
-    )
 }

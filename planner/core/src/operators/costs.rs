@@ -111,12 +111,15 @@ impl SplitChoice {
                 let times = costs.replication(parameter.is_summed, parameter.elements);
                 replication.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
             }
+            // Ranks that add up its gradient share its states; those that compute the same do not.
             let copies: u64 = (0..MESH_AXES)
-                .filter(|axis| costs.zero() > ZeroStage::None && parameter.is_copied[*axis])
+                .filter(|axis| costs.zero() > ZeroStage::None && parameter.is_summed[*axis])
                 .map(|axis| u64::from(mesh[axis]))
                 .product();
             held += parameter.elements;
-            owned += parameter.elements.div_ceil(copies);
+            if !parameter.is_tied {
+                owned += parameter.elements.div_ceil(copies);
+            }
         }
         let update = costs.update(owned);
         let states = costs.states(held, owned);

@@ -79,6 +79,8 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Operator
     };
     let misses = |plan: &OperatorPlan| plan.prediction.peak_memory_bytes;
     let mut closest: Option<OperatorPlan> = None;
+    // The fastest plan so far, which a larger number of micro-batches may beat where memory holds it back.
+    let mut fastest_fitting = f64::INFINITY;
     for num_micro_batches in (1..=batch).filter(|count| batch.is_multiple_of(*count)) {
         let costs = ways.iter().map(|&(mesh, zero)| {
             (mesh, OnHardware::new(problem, mesh, batch / num_micro_batches, zero))
@@ -114,7 +116,10 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Operator
             }
         });
         let mut bound = f64::INFINITY;
+        let mut is_held_back = false;
+        let num_plans = found.plans.len();
         for search in &searches {
+            is_held_back |= search.weights.byte > 0.0;
             found.candidates += search.space.num_choices();
             found.evaluated += search.evaluated;
             bound = bound.min(search.bound);
@@ -129,10 +134,15 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Operator
         }
         found.stop_reason = go.lock().map_or(StopReason::Interrupted, |go| go.1);
         if found.stop_reason != StopReason::Exhausted {
+            found.bound = 0.0;
             break;
         }
-        if !found.plans.is_empty() {
-            found.bound = bound;
+        let new = found.plans[num_plans..].iter().map(OperatorPlan::time);
+        let new = new.fold(f64::INFINITY, f64::min);
+        if new < fastest_fitting {
+            (fastest_fitting, found.bound) = (new, bound);
+        }
+        if !found.plans.is_empty() && (new > fastest_fitting || !is_held_back) {
             break;
         }
     }

@@ -3,6 +3,6 @@
 mod make;
 mod read;
 
-pub use make::{make, planned_ranks, provenance, sha256};
+pub use make::{make, planned_ranks, provenance};
 pub use read::name_timeline;
 pub use read::{CheckedPlan, PlanError, read};

@@ -13,8 +13,9 @@ use super::Problem;
 
 /// Modules of a mixture of experts that save many bytes for little recompute time, as published recipes choose
 /// (Megatron-Bridge's `layernorm`, `moe_act` and `mla_up_proj`).
-const CHEAP: [RecomputeModule; 4] = [
+const CHEAP: [RecomputeModule; 5] = [
     RecomputeModule::Norms,
+    RecomputeModule::SeparateNorms,
     RecomputeModule::Activations,
     RecomputeModule::ExpertActivations,
     RecomputeModule::LatentProjections,
@@ -25,9 +26,7 @@ const CHEAP: [RecomputeModule; 4] = [
 /// activation functions.
 pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) -> Graph {
     let has = |module: &RecomputeModule| {
-        framework.abilities.recompute_modules.contains(module)
-            && RecomputeModules::new([*module])
-                .is_some_and(|one| graph.clone().recomputing(one).is_ok())
+        framework.abilities.recompute_modules.contains(module) && graph.has_module(*module)
     };
     let modules = RecomputeModules::new(CHEAP.into_iter().filter(has));
     let named = &framework.abilities.recompute_modules;

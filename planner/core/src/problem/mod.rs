@@ -576,7 +576,7 @@ fn check_tensors(graph: &Graph, training: &Training) -> Result<(), ProblemError>
         let extents = node.op.output.dims.iter().map(|dim| match dim.extent {
             Extent::Fixed(size) => size as f64,
             Extent::Batch => training.global_batch_size as f64,
-            Extent::Sequence => training.sequence_length as f64,
+            Extent::Sequence | Extent::Blocks(_) => training.sequence_length as f64,
         });
         let elements: f64 = extents.product();
         if elements > MOST_ELEMENTS {

@@ -35,20 +35,20 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
     let tagged =
         |name: &'static str| root.descendants().filter(move |node| node.has_tag_name(name));
     let gpus = of_class(&GPUS).max(tagged("gpu").count());
-    let near = tagged("net").filter(|net| is_near(*net, root));
-    let speeds = near.filter_map(|net| net.attribute("speed")?.parse::<f64>().ok());
+    let near: Vec<_> = tagged("net").filter(|net| is_near(*net, root)).collect();
+    let speeds = near.iter().filter_map(|net| net.attribute("speed")?.parse::<f64>().ok());
     let speeds: Vec<f64> = speeds.collect();
+    let interfaces = if near.is_empty() { of_class(&INTERFACES) } else { near.len() };
+    // A mesh has as many links to each GPU; the cube mesh of V100 has two to some and one to others.
+    let mut counts: Vec<_> = tagged("nvlink").map(|link| link.attribute("count")).collect();
+    counts.dedup();
     let bandwidth: f64 = speeds.iter().map(|speed| speed * MEGABIT / 8.0).sum();
     Ok(NodeLinks {
         gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
         nvlinks: nvlinks(tagged("gpu"), gpus),
-        is_mesh: tagged("nvlink").all(|link| link.attribute("tclass") != Some(SWITCH)),
-        interfaces: u32::try_from(if tagged("net").next().is_some() {
-            speeds.len()
-        } else {
-            of_class(&INTERFACES)
-        })
-        .unwrap_or(u32::MAX),
+        is_mesh: counts.len() == 1
+            && tagged("nvlink").all(|link| link.attribute("tclass") != Some(SWITCH)),
+        interfaces: u32::try_from(interfaces).unwrap_or(u32::MAX),
         interface_bandwidth: (bandwidth > 0.0).then(|| BytesPerSecond::new(bandwidth)),
     })
 }

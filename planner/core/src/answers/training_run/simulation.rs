@@ -74,7 +74,7 @@ struct Simulation<'a, U> {
     /// Training seconds that are done, and those that a restart keeps.
     done: f64,
     durable: f64,
-    /// Seconds since the training began that the last durable checkpoint was the start of, with the stops for others.
+    /// Seconds of training since the last durable checkpoint, with the stops for those written meanwhile.
     since_checkpoint: f64,
     /// Nodes that work, spares included; where there is always a spare one, all of them.
     healthy: u32,
@@ -303,6 +303,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         let computing = if finishes { left } else { computed(since) - computed(before) };
         let written = ((since - times.lag) / cycle).floor().max(0.0);
         if written > 0.0 {
+            // One that began in an earlier stretch counts at the pace of this one.
             self.durable = self.done + (written * interval - computed(before)) * pace;
         }
         self.since_checkpoint = since - written * cycle;

@@ -214,8 +214,17 @@ fn window(flags: &mut Flags, transformer: &Transformer) {
     if masks.iter().any(|(_, mask)| *mask == AttentionMask::Full) {
         flags.lack("attention to later positions");
     }
-    if masks.iter().any(|(_, mask)| matches!(mask, AttentionMask::Chosen { .. })) {
-        flags.lack("attention to chosen keys");
+    let lacks = masks.iter().find_map(|(_, mask)| match mask {
+        AttentionMask::Chosen { .. } => Some("attention to chosen keys"),
+        AttentionMask::Chunked { .. } => Some("attention within chunks"),
+        AttentionMask::Compressed { .. } => Some("attention to compressed keys"),
+        _ => None,
+    });
+    if let Some(lacks) = lacks {
+        flags.lack(lacks);
+    }
+    if transformer.streams.is_some() {
+        flags.lack("hyper-connections");
     }
     let Some(window) = windows.next() else { return };
     if windows.any(|other| other != window) {

@@ -1,7 +1,7 @@
 //! GPUs, nodes and the network between them.
 //!
-//! A cluster in hand was checked: every rate is positive and finite, network levels widen outward and the outermost
-//! reaches every rank.
+//! A cluster is checked before it is used: every rate is positive and finite, network levels widen outward and the
+//! outermost level reaches every rank.
 
 mod error;
 mod groups;
@@ -25,8 +25,8 @@ pub use measured::{
 };
 pub use precision::Precision;
 
-/// The GPU, the node, and the network levels from the innermost out. With [groups](Self::groups), those of the first
-/// group, and the levels that join the groups.
+/// The GPU, the node, and the network levels, innermost first. With [groups](Self::groups), all three are those of the
+/// first group; the levels then also include those that join the groups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
@@ -35,7 +35,7 @@ pub struct Cluster {
     pub name: String,
     /// Description in one sentence.
     pub description: String,
-    /// Position and names in the list of clusters that ship; not part of the cluster.
+    /// Position and names in the list of built-in clusters; not part of the cluster.
     #[serde(default, skip_serializing)]
     pub preset: IgnoredAny,
     /// The GPU, or other accelerator, that every rank has.
@@ -47,7 +47,7 @@ pub struct Cluster {
     /// Bandwidth between a GPU and its host's memory, one direction, with all GPUs of the node active.
     #[serde(rename = "host_link_bandwidth_bytes_per_second")]
     pub host_link_bandwidth: BytesPerSecond,
-    /// Memory of a node's host, apart from that of its GPUs; absent: unknown.
+    /// Memory of a node's host, separate from that of its GPUs; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     /// Names of the nodes, in the order of their ranks; empty where they are not known. A plan states them
@@ -58,7 +58,7 @@ pub struct Cluster {
     /// multiprocessors and memory bandwidth; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication_slowdown: Option<f64>,
-    /// Nodes by kind, in the order of the ranks, where they are of several; else empty.
+    /// Groups of nodes of one kind, in the order of the ranks, where nodes are of several kinds; else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<NodeGroup>,
     /// Sources of the numbers, by field.
@@ -77,7 +77,7 @@ pub struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// Number of GPUs.
+    /// Number of GPUs in the group.
     pub fn num_gpus(&self) -> u32 {
         self.nodes.saturating_mul(self.cluster.gpus_per_node)
     }
@@ -113,8 +113,8 @@ pub struct Gpu {
     /// Peak dense rate of matrix products by precision, without sparsity.
     #[serde(rename = "peak_flops_per_second")]
     pub peak: BTreeMap<Precision, FlopsPerSecond>,
-    /// Rate that large matrix products reach throughout a training, where power limits the clock below that of a short
-    /// run; absent where not measured.
+    /// Rate that large matrix products sustain during training, where power keeps the clock below that of a short run;
+    /// absent where not measured.
     #[serde(
         default,
         rename = "sustained_flops_per_second",
@@ -128,7 +128,7 @@ pub struct Gpu {
     /// Maximum power of the GPU (board or thermal design power), in watts; absent where its vendor publishes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
-    /// Name of the fitted kernel rates of this GPU; absent: scaled from those of the nearest GPU.
+    /// Name of the fitted kernel rates of this GPU; absent: those of the nearest GPU, scaled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_rates: Option<String>,
     /// Kernel times measured on this very machine with the executor; they take precedence over rates.
@@ -151,7 +151,7 @@ pub struct NetworkLevel {
     /// Bandwidth of one GPU into this level, one direction, with all GPUs active.
     #[serde(rename = "bandwidth_bytes_per_second")]
     pub bandwidth: BytesPerSecond,
-    /// Number of network interfaces that the GPUs of a node share; absent: one for each GPU. Read by topologies alone:
+    /// Number of network interfaces that the GPUs of a node share; absent: one for each GPU. Only topologies read it:
     /// `bandwidth` is already that of one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interfaces_per_node: Option<u32>,
@@ -161,8 +161,9 @@ pub struct NetworkLevel {
     /// Latency of one step of a small message between two ranks.
     #[serde(rename = "latency_seconds")]
     pub latency: Seconds,
-    /// Time to start a collective and synchronize with the other ranks, in addition to its steps. Where given,
-    /// bandwidth and latency were measured with collectives here, not taken from a data sheet; absent: NCCL's time.
+    /// Time to start a collective and synchronize with the other ranks, in addition to its steps. Where it is given,
+    /// bandwidth and latency were measured with collectives on this level, not taken from a data sheet; absent: NCCL's
+    /// time.
     #[serde(default, rename = "start_seconds", skip_serializing_if = "Option::is_none")]
     pub start: Option<Seconds>,
     /// Name of the fitted collective rates measured on this level; absent: computed from latency and bandwidth.
@@ -178,10 +179,10 @@ pub struct NetworkLevel {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Wiring {
-    /// Through switches: all of a rank's bandwidth reaches any other.
+    /// Through switches: a rank's whole bandwidth can go to any other rank.
     Switched,
-    /// Each to each: a part of a rank's bandwidth reaches each of the others, and with a few of them no more than
-    /// the links to these.
+    /// All to all: each link to another rank has a part of a rank's bandwidth, so that communication with a few ranks
+    /// uses only the bandwidth of the links to these.
     Mesh,
 }
 
@@ -216,7 +217,7 @@ pub enum Architecture {
     Cpu,
 }
 
-/// Whose hardware it is, as far as software has to be made for it.
+/// Hardware vendor or kind, as far as software is written for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -277,8 +278,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster for a job that has `gpus` GPUs of each node, from 1 to all. Domains of links hold the GPUs
-    /// of as many nodes as before; the host is not shared out.
+    /// The cluster for a job that uses `gpus` GPUs of each node, from 1 to all. Network domains keep their number of
+    /// nodes; the host is not divided.
     #[must_use]
     pub fn with_gpus_per_node(mut self, gpus: u32) -> Self {
         let node = self.gpus_per_node.max(1);
@@ -287,7 +288,7 @@ impl Cluster {
             let Some(ranks) = level.ranks else { return true };
             let own = if ranks < node { ranks.min(gpus) } else { ranks / node * gpus };
             level.ranks = Some(own);
-            // A level of no more GPUs than the one within it connects nothing.
+            // A level with no more GPUs than the level inside it connects nothing.
             let is_wider = own > inner;
             inner = inner.max(own);
             is_wider
@@ -370,7 +371,7 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         for (collective, measured) in &level.measured {
             measured.check(&format!("levels[{index}].measured.{}", collective.name()))?;
         }
-        // The distance between ranks in a mesh of domains is not described.
+        // The distance between ranks in a mesh of domains has no description here.
         if level.wiring == Some(Wiring::Mesh) && (index > 0 || level.ranks.is_none_or(|it| it < 2))
         {
             let works =

@@ -1,4 +1,4 @@
-//! Collective operations: contents of each rank's buffer before and after.
+//! Collective operations: contents of each rank's buffer, before and after.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Collective {
     AllGather,
     /// Each rank has `S` and ends with its `S / n` of the sum.
     ReduceScatter,
-    /// Each rank has `S`, `S / n` of it for each rank.
+    /// Each rank has `S`, of which `S / n` goes to each rank.
     AllToAll,
     /// One rank has `S`, and all ranks end with it.
     Broadcast,
@@ -49,7 +49,8 @@ impl Collective {
 }
 
 impl Collective {
-    /// Bytes that a rank of `num_ranks` sends, as a multiple of the whole buffer, by the algorithm that sends least.
+    /// Bytes that a rank of `num_ranks` sends, as a multiple of the whole buffer, by the algorithm that sends the
+    /// least.
     ///
     /// ```text
     /// all-reduce                              2 (n - 1) / n
@@ -75,7 +76,7 @@ impl Collective {
         }
     }
 
-    /// Number of steps among equal ranks: by a ring or, for all-reduce, the double tree if that is fewer.
+    /// Number of steps among equal ranks: those of a ring or, for all-reduce, of the double tree if these are fewer.
     pub fn steps(self, num_ranks: u32) -> f64 {
         let n = f64::from(num_ranks);
         match self {

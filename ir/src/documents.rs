@@ -1,4 +1,4 @@
-//! Lengths of documents, and how sequences are made of them.
+//! Lengths of documents, and the packing of documents into sequences.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,14 @@ named_enum! {
     /// Packing of documents into sequences.
     #[derive(Default)]
     pub enum Packing {
-        /// Each document, as it comes, into the first sequence with room. Attention stays within documents.
+        /// Each document, in order of arrival, goes into the first sequence with enough space. Attention stays within
+        /// documents.
         #[default]
         FirstFit = "first-fit",
-        /// The longest documents first, each into the sequence with the least attention that has room; and sequences to
-        /// micro-batches likewise.
+        /// Documents are placed longest first, each into the sequence with the least attention among those with enough
+        /// space; sequences are assigned to micro-batches in the same way.
         Balanced = "balanced",
-        /// Each document a sequence, as long as the longest of its micro-batch.
+        /// Each document is a sequence, padded to the longest of its micro-batch.
         None = "none",
     }
 }
@@ -24,18 +25,18 @@ named_enum! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DocumentLengths {
-    /// Log-normal lengths; what is longer than the sequence is cut there.
+    /// Log-normal lengths; documents longer than the sequence are cut to it.
     LogNormal {
         /// The mean, in tokens.
         mean: f64,
         /// The standard deviation of the logarithm.
         sigma: f64,
     },
-    /// Lengths with the number of documents of each, in ascending order.
+    /// Lengths, each with its number of documents, in ascending order.
     Counted(Vec<(u64, u64)>),
 }
 
-/// Means above these tokens, and spreads above this, are those of no documents.
+/// Means above this number of tokens, and spreads above this value, are not those of documents.
 const LARGEST_MEAN: f64 = 1e12;
 const LARGEST_SIGMA: f64 = 5.0;
 
@@ -88,7 +89,7 @@ pub enum DocumentsError {
 }
 
 impl DocumentLengths {
-    /// Reads lengths, one a line, of at most `sequence` tokens.
+    /// Reads lengths, one per line, of at most `sequence` tokens.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl DocumentLengths {
         if counted.is_empty() { Err(DocumentsError::Empty) } else { Ok(Self::Counted(counted)) }
     }
 
-    /// Checks what a file may have that the readers never make: no lengths, or lengths of no tokens.
+    /// Checks for contents of a file that the readers never produce: no lengths, or lengths of no tokens.
     ///
     /// # Errors
     ///
@@ -136,7 +137,7 @@ impl DocumentLengths {
         }
     }
 
-    /// The longest length; of a distribution the mean, as what is longer is cut.
+    /// The longest length; for a distribution the mean, as longer documents are cut.
     pub fn longest(&self) -> f64 {
         match self {
             Self::LogNormal { mean, .. } => *mean,

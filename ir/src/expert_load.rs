@@ -12,9 +12,9 @@ pub enum ExpertLoad {
     /// Evenly, as benchmarks force them to.
     #[default]
     Balanced,
-    /// By a log-normal distribution: the logarithms of the experts' shares have this standard deviation.
+    /// Log-normal distribution: the logarithms of the experts' shares have this standard deviation.
     LogNormal(f64),
-    /// By counts of tokens, one row for all layers with experts, or one for each.
+    /// Counts of tokens: one row for all layers with experts, or one row for each.
     Counts(Vec<Vec<u64>>),
 }
 
@@ -28,17 +28,18 @@ pub enum ExpertLoad {
 /// issue 393).
 pub const USUAL_SIGMA: f64 = 0.79;
 
-/// The same where routers correct the scores for the choice by the experts' load, as DeepSeek-V3's do.
+/// Standard deviation of the logarithm of an expert's share where routers correct the scores for the choice by the
+/// experts' load, as DeepSeek-V3's do.
 ///
 /// # Source
 ///
 /// Wang et al. 2024, *Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts* (arXiv 2408.15664), table 2:
 /// the busiest of 64 experts has 4 % more than the mean. The largest of 64 log-normal shares is `exp(2.4 sigma)` times
-/// the mean. DeepSeek-V3's own training took 20 s a step (arXiv 2412.19437, table 1), as is predicted for balanced
-/// experts.
+/// the mean. DeepSeek-V3's own training took 20 s per step (arXiv 2412.19437, table 1), which is the prediction for
+/// balanced experts.
 pub const CORRECTED_SIGMA: f64 = 0.02;
 
-/// Spreads above this leave all tokens to one expert.
+/// With a spread above this, one expert gets all tokens.
 const LARGEST_SIGMA: f64 = 5.0;
 
 /// Reason why a text is no router load.
@@ -104,11 +105,11 @@ impl ExpertLoad {
         matches!(self, Self::Balanced) || *self == Self::LogNormal(0.0)
     }
 
-    /// Checks what the readers below do not: ranges, and that `top_k` experts of each token have some.
+    /// Checks what the readers below do not check: ranges, and that at least `top_k` experts have tokens.
     ///
     /// # Errors
     ///
-    /// [`ExpertLoadError`], with the row of counts as its line.
+    /// [`ExpertLoadError`], whose line is the row of counts.
     pub fn check(&self, top_k: u64) -> Result<(), ExpertLoadError> {
         match self {
             Self::Balanced => Ok(()),

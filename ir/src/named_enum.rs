@@ -1,7 +1,7 @@
 //! Enums whose values have names, and values that are text in JSON.
 
-/// Declares an enum without fields of which each variant has a name, on the command line and in JSON: with it all
-/// values (`ALL`), the name of each, and how it prints.
+/// Declares an enum without fields, each variant of which has a name on the command line and in JSON. Also defines the
+/// list of all values (`ALL`), the name of each value, and its `Display`.
 macro_rules! named_enum {
     (
         $(#[$attribute:meta])*
@@ -36,7 +36,7 @@ macro_rules! named_enum {
     };
 }
 
-/// Has values of a type in JSON as they print, and read as they are parsed.
+/// Implements JSON for a type: values are written as they print, and read as they parse.
 macro_rules! text_in_json {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -54,7 +54,7 @@ macro_rules! text_in_json {
     };
 }
 
-/// Declares enums without fields whose variants are in JSON in kebab case.
+/// Declares enums without fields whose variants are written in kebab case in JSON.
 macro_rules! choices {
     ($($(#[$attribute:meta])* $visibility:vis enum $type:ident { $($variants:tt)* })*) => {
         $(

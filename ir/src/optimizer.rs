@@ -1,4 +1,4 @@
-//! Optimizers, and what they keep for each parameter.
+//! Optimizers, and the numbers that they keep for each parameter.
 
 use crate::graph::ShapeCounts;
 
@@ -9,16 +9,16 @@ named_enum! {
         /// Adam with decoupled weight decay: two moments.
         #[default]
         AdamW = "adamw",
-        /// The same with moments of 8 bits and a scale for each 256 of them (Dettmers et al. 2021, arXiv 2110.02861;
-        /// the blocks are those of bitsandbytes and torchao).
+        /// `AdamW` with moments of 8 bits and a scale for each 256 of them (Dettmers et al. 2021, arXiv 2110.02861;
+        /// the block size is that of bitsandbytes and torchao).
         AdamW8bit = "adamw-8bit",
-        /// Momentum that is made orthogonal, for each matrix of a layer; `AdamW` for tables, heads, norms and biases
-        /// (Jordan et al. 2024; Liu et al. 2025, arXiv 2502.16982).
+        /// Orthogonalised momentum for each matrix of a layer; `AdamW` for tables, heads, norms and biases (Jordan et
+        /// al. 2024; Liu et al. 2025, arXiv 2502.16982).
         Muon = "muon",
-        /// No first moment, and of the second the means of rows and of columns (Shazeer and Stern 2018, arXiv
+        /// No first moment; of the second moment, only the means of rows and of columns (Shazeer and Stern 2018, arXiv
         /// 1804.04235).
         Adafactor = "adafactor",
-        /// The sign of a momentum (Chen et al. 2023, arXiv 2302.06675).
+        /// The sign of the momentum (Chen et al. 2023, arXiv 2302.06675).
         Lion = "lion",
         /// Gradient descent with momentum: one moment.
         Momentum = "momentum",
@@ -28,8 +28,8 @@ named_enum! {
 }
 
 impl Optimizer {
-    /// Numbers that the optimizer keeps for some parameters of a rank, in addition to weights; `shapes` says how many
-    /// of `parameters` are in matrices.
+    /// Numbers that the optimizer keeps for some parameters of a rank, in addition to weights; `shapes` gives the
+    /// number of `parameters` that are in matrices.
     pub const fn num_moments(self, parameters: u64, shapes: ShapeCounts) -> u64 {
         match self {
             Self::AdamW | Self::AdamW8bit => 2 * parameters,
@@ -40,7 +40,7 @@ impl Optimizer {
         }
     }
 
-    /// True if it has a momentum for each parameter, which can be stored in bf16.
+    /// True if the optimizer has a momentum for each parameter, which can be stored in bf16.
     pub const fn has_full_moments(self) -> bool {
         matches!(self, Self::AdamW | Self::Muon | Self::Lion | Self::Momentum)
     }

@@ -28,7 +28,7 @@ pub struct Plan {
     pub model: PlannedModel,
     /// Training settings apart from the layout.
     pub training: Training,
-    /// Documents of which sequences are made, unless each is one.
+    /// Documents that sequences are made of; absent if each sequence is one document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Documents>,
     /// Spread of tokens over experts by routers.
@@ -43,7 +43,7 @@ pub struct Plan {
     /// Names of the nodes in the order of their ranks; empty where they are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Memory of each GPU that was to stay free, in bytes.
+    /// Memory to be left free on each GPU, in bytes.
     pub headroom_bytes: Bytes,
     /// Distribution of the step over the GPUs.
     pub layout: LayoutSpec,
@@ -90,7 +90,7 @@ pub struct PlannedModel {
 pub struct PlannedStage {
     /// Index of the stage, in the order of the model.
     pub stage: u32,
-    /// The pipeline rank that has it, as the layout's schedule places it; where it is on two ranks
+    /// The pipeline rank that has the stage, as placed by the layout's schedule; for a stage on two ranks
     /// (`dualpipe`), the one that runs it for even micro-batches.
     pub pipeline_rank: u32,
     /// The first of its blocks, counting from the embedding.
@@ -100,7 +100,7 @@ pub struct PlannedStage {
 }
 
 impl Plan {
-    /// Number of replicas in each group of GPUs, in the order of replicas; none where replicas are not told apart.
+    /// Number of replicas in each group of GPUs, in the order of replicas; empty where replicas are not distinguished.
     pub fn replicas_by_group(&self) -> Vec<u32> {
         let of_replicas = self.ranks.iter().filter(|rank| rank.pipeline_rank == 0);
         let of_replicas: Vec<&PlannedRank> =
@@ -115,13 +115,13 @@ impl Plan {
 pub struct PlannedRank {
     /// Index of the pipeline rank.
     pub pipeline_rank: u32,
-    /// The replica that it is of, where replicas lie in groups; else it is of all.
+    /// The replica that the rank belongs to, where replicas lie in groups; otherwise the rank stands for all replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica: Option<u32>,
     /// Name of the group of nodes that its GPUs are in.
     #[serde(deserialize_with = "crate::text::name")]
     pub group: String,
-    /// Number of layers of its stages, without embedding and head.
+    /// Number of layers in its stages, not counting embedding and head.
     pub layers: u32,
     /// Share of the batch that passes through it.
     pub share_of_batch: f64,
@@ -137,7 +137,7 @@ pub struct Prediction {
     pub tokens_per_second_per_gpu: f64,
     /// Model FLOPs over the peak FLOPs of the GPUs by their data sheet.
     pub mfu: f64,
-    /// Memory of the GPU that needs most, in bytes.
+    /// Memory of the GPU that needs the most, in bytes.
     pub peak_memory_bytes: Bytes,
     /// Step time by cause.
     pub breakdown: Breakdown,
@@ -155,7 +155,7 @@ pub struct RunnerUp {
     pub stage_blocks: Vec<u32>,
     /// Time of a step, in seconds.
     pub step_time_seconds: f64,
-    /// Memory of the GPU that needs most, in bytes.
+    /// Memory of the GPU that needs the most, in bytes.
     pub peak_memory_bytes: Bytes,
     /// Step time by cause.
     pub breakdown: Breakdown,
@@ -215,7 +215,7 @@ impl Training {
         if self.bf16_moments { Precision::Bf16 } else { Precision::Fp32 }
     }
 
-    /// Settings that a framework with these abilities cannot run, in words; empty where it can run all.
+    /// Descriptions of the settings that a framework with these abilities cannot run; empty where it can run all.
     pub fn lacked_by(&self, abilities: &Abilities) -> Vec<String> {
         let mut lacks = Vec::new();
         if !abilities.precisions.contains(&self.precision) {
@@ -241,7 +241,7 @@ impl Training {
         lacks
     }
 
-    /// The settings with the framework's gradient format for such a job, where the format is left open: fp32 if the
+    /// The settings with the framework's gradient format for such a job, where the settings leave it open: fp32 if the
     /// framework has no other.
     #[must_use]
     pub fn with_gradients_of(self, abilities: &Abilities, facts: JobFacts) -> Self {
@@ -277,7 +277,7 @@ impl Training {
 }
 
 impl JobFacts {
-    /// The facts of the job with those of its training settings.
+    /// The facts of the job, extended by those of its training settings.
     #[must_use]
     pub fn with_training(self, training: &Training) -> Self {
         let precision = training.precision;
@@ -339,14 +339,14 @@ impl Breakdown {
         self.parts().into_iter().map(|(_, seconds)| seconds).sum()
     }
 
-    /// The breakdown of a rank whose gradients wait for those of slower replicas until the end of a longer step.
+    /// The breakdown of a rank whose gradients wait for slower replicas until the end of a longer step.
     #[must_use]
     pub fn waiting_until(self, step_time: Seconds) -> Self {
         let wait = (step_time.get() - self.total()).max(0.0);
         Self { data_parallel_seconds: self.data_parallel_seconds + wait, ..self }
     }
 
-    /// The mean of several breakdowns, each of a number of ranks.
+    /// The mean of several breakdowns, each weighted by a number of ranks.
     pub fn mean(all: &[(Self, u32)]) -> Self {
         let ranks: f64 = all.iter().map(|(_, ranks)| f64::from(*ranks)).sum();
         let mean = |part: fn(&Self) -> f64| {
@@ -368,7 +368,7 @@ impl Breakdown {
         }
     }
 
-    /// Each part with its name, and by how much it is above that of `other`, in seconds.
+    /// Each part with its name and its excess over that part of `other`, in seconds.
     pub fn parts_above(&self, other: &Self) -> impl Iterator<Item = (&'static str, f64)> {
         let pairs = self.parts().into_iter().zip(other.parts());
         pairs.map(|((name, own), (_, other))| (name, own - other))
@@ -392,7 +392,7 @@ impl Breakdown {
     }
 }
 
-/// Memory by purpose, on the rank that needs most.
+/// Memory by purpose, on the rank that needs the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryUse {
@@ -438,7 +438,7 @@ impl MemoryUse {
         ]
     }
 
-    /// Memory that grows with the blocks of a rank: model states and saved activations.
+    /// Memory that grows with the number of blocks on a rank: model states and saved activations.
     pub fn of_blocks(&self) -> Bytes {
         self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
     }

@@ -7,15 +7,16 @@ use crate::graph::QUANTISED_BLOCK;
 use crate::layout::{Choice, LayoutError, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use crate::schedule::{ScheduleKind, Updates};
 
-/// How replicas come to have weights in common.
+/// Methods by which replicas keep their weights in agreement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataParallelMethod {
-    /// Gradients are reduced over all replicas, and each updates alike, or its shard (DDP, ZeRO, FSDP).
+    /// Gradients are reduced over all replicas; each replica then makes the same update, or updates its shard (DDP,
+    /// ZeRO, FSDP).
     #[default]
     AllReduce,
-    /// One replica gathers the gradients of all, updates, and broadcasts the weights: PyTorch's `DataParallel`.
+    /// One replica gathers the gradients of all, updates the weights, and broadcasts them: PyTorch's `DataParallel`.
     ParameterServer,
-    /// Each replica updates by its own gradients, and then averages its weights with those of its two
+    /// Each replica updates its weights with its own gradients, and then averages them with those of its two
     /// neighbours on a ring.
     ///
     /// # Source
@@ -23,15 +24,16 @@ pub enum DataParallelMethod {
     /// Lian et al. 2017, *Can Decentralized Algorithms Outperform Centralized Algorithms?* (arXiv
     /// 1705.09056), algorithm 1.
     RingAveraging,
-    /// Each replica updates weights that one of them keeps whenever it has gradients, and waits for no
-    /// other; its gradients are of weights that others have updated at most `staleness` times since.
+    /// One replica holds the weights. Each replica updates them whenever it has gradients, without waiting for others;
+    /// between the time when it took the weights and its update, other replicas make at most `staleness` updates.
     ///
     /// # Source
     ///
     /// Dean et al. 2012, *Large Scale Distributed Deep Networks* (Downpour SGD); bounded as in Ho et al.
     /// 2013, *More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server*.
     Asynchronous {
-        /// Updates by others, at most, between a replica's taking weights and its gradients' coming in.
+        /// Largest number of updates by others between the time when a replica takes weights and the time when its
+        /// gradients are applied.
         staleness: u32,
     },
 }
@@ -39,7 +41,7 @@ pub enum DataParallelMethod {
 /// The default staleness.
 const USUAL_STALENESS: u32 = 4;
 
-/// The largest staleness: gradients that are this many updates old say nothing of the weights in use.
+/// The largest staleness: gradients that are this many updates old carry no information about the current weights.
 const LARGEST_STALENESS: u32 = 1 << 20;
 
 impl DataParallelMethod {
@@ -115,8 +117,8 @@ impl FromStr for DataParallelMethod {
 
 text_in_json!(DataParallelMethod);
 
-/// Form in which replicas send their gradients. What that leaves out of a gradient is added to the replica's next one
-/// (error feedback).
+/// Form in which replicas send their gradients. The part of a gradient that this form leaves out is added to the
+/// replica's next gradient (error feedback).
 ///
 /// # Source
 ///
@@ -126,13 +128,13 @@ text_in_json!(DataParallelMethod);
 /// 1901.09847), for signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GradientCompression {
-    /// This share of each block's elements, the largest, with their places.
+    /// This share of each block's elements: the largest, with their indices.
     TopK(Share),
-    /// This share of each block's elements, chosen at random, the same on all replicas.
+    /// This share of each block's elements: chosen at random, the same on all replicas.
     RandomK(Share),
-    /// Whole numbers of 8 bits, a scale for each 64 elements.
+    /// Integers of 8 bits, with a scale for each 64 elements.
     Int8,
-    /// Whole numbers of 4 bits, a scale for each 64 elements.
+    /// Integers of 4 bits, with a scale for each 64 elements.
     Int4,
     /// Signs, and for each block the mean magnitude.
     Sign,
@@ -142,11 +144,11 @@ pub enum GradientCompression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
-/// The number of millionths in the whole.
+/// Number of millionths in the whole.
 const WHOLE: u32 = 1_000_000;
 
 impl Share {
-    /// Number of elements, of `count`, in this share: at least one.
+    /// Number of elements that this share has of `count`: at least one.
     pub fn of(self, count: u64) -> u64 {
         let parts = u128::from(count) * u128::from(self.0);
         (parts.div_ceil(WHOLE.into()) as u64).min(count)
@@ -199,7 +201,7 @@ impl GradientCompression {
         }
     }
 
-    /// True if compressed gradients can be reduced on the way. Else each replica gathers those of all others.
+    /// True if compressed gradients can be summed in transit; otherwise, each replica gathers those of all others.
     pub const fn is_reducible(self) -> bool {
         matches!(self, Self::RandomK(_))
     }
@@ -243,14 +245,14 @@ pub struct Replication {
     pub compression: Option<GradientCompression>,
 }
 
-/// True if a stage is updated several times a step, or on two ranks.
+/// True if a stage is updated several times per step, or on two ranks.
 fn updates_often_or_twice(schedule: ScheduleKind) -> bool {
     let copies = schedule.placement().num_copies();
     schedule.updates() == Updates::AfterEachMicroBatch || copies > 1
 }
 
 impl Replication {
-    /// Fields that layouts must have for this replication; fields that are left open may have any value.
+    /// Fields of the layout that this replication decides; fields that are left open may have any value.
     fn required(&self) -> PartialLayout {
         let one = Choice::One(1);
         let whole =
@@ -276,11 +278,11 @@ impl Replication {
         }
     }
 
-    /// `fixed` with all fields that the replication decides.
+    /// `fixed` together with all fields that the replication decides.
     ///
     /// # Errors
     ///
-    /// [`LayoutError::Replication`] where `fixed` decides them otherwise.
+    /// [`LayoutError::Replication`] where `fixed` has other values for these fields.
     pub fn restricted(&self, fixed: &PartialLayout) -> Result<PartialLayout, LayoutError> {
         let required = self.required();
         let refused = |field, needs: &str, has: String| {
@@ -331,7 +333,7 @@ impl FromStr for Straggler {
 
     fn from_str(text: &str) -> Result<Self, ReplicationError> {
         let parsed = text.split_once(':').and_then(|(rank, factor)| {
-            // Factors above 1000 are taken for mistakes.
+            // Factors above 1000 are treated as mistakes.
             let factor = factor.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor))?;
             Some(Self { rank: rank.parse().ok()?, factor })
         });
@@ -339,12 +341,12 @@ impl FromStr for Straggler {
     }
 }
 
-/// The version of the weights that each replica took: keeps staleness within its bound.
+/// The version of the weights that each replica took; it is used to keep staleness within its bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outstanding {
     /// Number of updates so far.
     version: u64,
-    /// Replicas with outstanding gradients, each after the version of the weights that it took, the oldest first.
+    /// Replicas with outstanding gradients, each after the version of the weights that it took; the oldest come first.
     taken: Vec<(u64, u32)>,
 }
 
@@ -359,8 +361,8 @@ impl Outstanding {
         self.taken.is_empty()
     }
 
-    /// True if a replica may take weights: its gradients are still within `staleness` if those of all other replicas
-    /// are applied first.
+    /// True if a replica may take weights: its gradients will be within `staleness` even if those of all other
+    /// replicas are applied first.
     pub fn may_take(&self, staleness: u32) -> bool {
         self.taken.len() as u64 <= u64::from(staleness)
     }
@@ -370,8 +372,8 @@ impl Outstanding {
         self.taken.push((self.version, replica));
     }
 
-    /// True if a replica's gradients may be applied now: those of all others stay within `staleness`, in the order in
-    /// which they took weights.
+    /// True if a replica's gradients may be applied now: the gradients of all others then stay within `staleness` if
+    /// they are applied in the order in which those replicas took weights.
     pub fn may_apply(&self, replica: u32, staleness: u32) -> bool {
         let others = self.taken.iter().filter(|(_, other)| *other != replica);
         (self.version + 1..).zip(others).all(|(at, (taken, _))| at - taken <= u64::from(staleness))

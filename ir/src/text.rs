@@ -1,5 +1,5 @@
-//! Untrusted text: decoded from bytes, compared by letters and digits, and escaped for printing, so that nothing in it
-//! moves a cursor, begins a line, hides, or reorders the text around it.
+//! Untrusted text: decoded from bytes, compared by letters and digits, and escaped for printing, so that no character
+//! moves the cursor, begins a line, is invisible, or reorders the text around it.
 
 pub mod json;
 mod nearest;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use nearest::{nearest, similarity};
 
-/// The mark that Windows programs put before a text in UTF-8.
+/// The byte-order mark that Windows programs put before a text in UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reason why bytes are not text in UTF-8.
@@ -66,8 +66,8 @@ pub struct Typeset {
     pub plain: String,
 }
 
-/// Detects changes of a word of a command by word processors and web pages: a dash for the two hyphens of an option,
-/// quotes that a shell does not know, blanks that do not separate words. `None` if there are none.
+/// Detects changes that word processors and web pages make to a word of a command: a dash for the two hyphens of an
+/// option, quotes that a shell does not recognize, blanks that do not separate words. `None` if there are none.
 ///
 /// ```
 /// use ir::text::typeset;
@@ -110,7 +110,7 @@ pub fn folded(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// Characters that are not control characters and yet are invisible, or change how others show.
+/// Characters that are invisible without being control characters, or that change how others show.
 const UNSHOWN: [RangeInclusive<char>; 12] = [
     '\u{ad}'..='\u{ad}',        // soft hyphen
     '\u{61c}'..='\u{61c}',      // Arabic letter mark
@@ -204,7 +204,7 @@ pub fn printable_value(value: Value) -> Value {
     }
 }
 
-/// A JSON document with escapes for characters that do not show; it has the same meaning.
+/// A JSON document with escapes for characters that do not show; its meaning is unchanged.
 pub fn printable_json(document: &str) -> Cow<'_, str> {
     let is_fit = |c: char| is_shown(c) || c == '\n';
     if document.chars().all(is_fit) {

@@ -113,7 +113,7 @@ macro_rules! counted_quantity {
 counted_quantity!(Bytes);
 counted_quantity!(Nanos);
 
-/// A time or duration in a timeline: whole nanoseconds, so that sums are exact and the same in any order. Prints like
+/// A time or duration in a timeline: whole nanoseconds, so that sums are exact and independent of order. Prints like
 /// [`Seconds`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -172,7 +172,7 @@ macro_rules! float_quantity {
                 Self(self.0.min(other.0))
             }
 
-            /// A total order, so that results can be sorted without a panic.
+            /// A total order, so that sorting results cannot panic.
             pub fn total_cmp(&self, other: &Self) -> std::cmp::Ordering {
                 self.0.total_cmp(&other.0)
             }
@@ -296,7 +296,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Prints three digits of `value`, with the decimal prefix that leaves one to three of them before the point.
+/// Prints three digits of `value`, with the decimal prefix that leaves one to three of the digits before the point.
 fn write_decimal(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
     const PREFIXES: [(f64, &str); 6] =
         [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];

@@ -1,4 +1,4 @@
-//! Errors of descriptions of clusters, and the ranges of their numbers.
+//! Errors in descriptions of clusters, and the valid ranges of their numbers.
 
 use crate::text::json::JsonError;
 
@@ -32,7 +32,7 @@ pub enum ClusterError {
         /// Ranks of the next inner level.
         inner: u32,
     },
-    /// Network levels of which none reaches all ranks.
+    /// Network levels none of which reaches all ranks.
     #[error(
         "no level reaches all ranks: the last, `{name}`, ends at {ranks}; leave out its `ranks`, or add a level without `ranks`"
     )]
@@ -42,7 +42,7 @@ pub enum ClusterError {
         /// Ranks of the last level.
         ranks: u32,
     },
-    /// An inner level that reaches all ranks, which only the outermost may.
+    /// An inner level that reaches all ranks; only the outermost level may.
     #[error("`levels[{index}]` reaches all ranks but is not the last; give it `ranks`, such as 8")]
     UnboundedInnerLevel {
         /// Index of the level.
@@ -66,7 +66,7 @@ pub enum ClusterError {
         /// Index of the group.
         index: usize,
     },
-    /// Groups whose first is not the cluster's own GPU and node.
+    /// Groups whose first group does not have the cluster's own GPU and node.
     #[error(
         "`groups` are not two or more of which the first has the cluster's own `gpu` and `gpus_per_node`\nhint: leave out all but `groups` and the `levels` that join them"
     )]
@@ -118,7 +118,7 @@ impl Bounds {
         Self { least: 1.0, most: f64::MAX, works: "at least 1, such as 8" };
     pub(super) const SECONDS: Self =
         Self { least: 0.0, most: 3600.0, works: "from 0 to 3600 seconds, such as 5e-6" };
-    /// Range of the latency of a message: even satellites are nearer than half a second.
+    /// Range of the latency of a message; even satellite links take less than half a second.
     pub(super) const LATENCY: Self = Self {
         least: 0.0,
         most: 0.5,
@@ -134,7 +134,7 @@ impl Bounds {
     }
 }
 
-/// A number in the shorter of both notations: 1e300 without its zeros.
+/// A number in the shorter of two notations: 1e300 without its zeros.
 pub(super) fn written(value: f64) -> String {
     if value == 0.0 || (1e-6..1e15).contains(&value.abs()) {
         value.to_string()

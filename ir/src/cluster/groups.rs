@@ -19,7 +19,7 @@ struct GroupsFile {
     levels: Vec<NetworkLevel>,
 }
 
-/// A group of a file, whose cluster is a name or a description.
+/// A group in a file; its cluster is given by name or by description.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupOfFile {
@@ -27,11 +27,12 @@ struct GroupOfFile {
     cluster: serde_json::Value,
 }
 
-/// The most nodes of a group, far beyond the largest clusters.
+/// Largest number of nodes of a group, far above the largest clusters.
 const MOST_NODES: u32 = 1 << 20;
 
 impl Cluster {
-    /// Numbers and names of GPUs: `8 x H100-SXM5-80GB and 4 x A100-SXM4-80GB`; `num_gpus` where they are alike.
+    /// Numbers and names of GPUs: `8 x H100-SXM5-80GB and 4 x A100-SXM4-80GB`; `num_gpus` of one name where all are
+    /// equal.
     pub fn gpus_in_words(&self, num_gpus: u32) -> String {
         let counted = |num_gpus: u32, cluster: &Self| format!("{num_gpus} x {}", cluster.gpu.name);
         let groups = self.groups.iter().map(|group| counted(group.num_gpus(), &group.cluster));
@@ -39,7 +40,7 @@ impl Cluster {
         if groups.is_empty() { counted(num_gpus, self) } else { groups.join(" and ") }
     }
 
-    /// Reads a cluster's JSON in which a group may have a cluster's name, which `named` looks up.
+    /// Reads a cluster's JSON in which a group may give its cluster by name; `named` looks names up.
     ///
     /// # Errors
     ///
@@ -72,8 +73,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster of these groups, joined by `levels`, or where there are none by the slowest of the groups' own
-    /// outermost levels. Groups of the same nodes are one cluster, and a single group is its own.
+    /// The cluster of these groups. `levels` join them; without `levels`, the slowest of the groups' own outermost
+    /// levels does. Groups of equal nodes become one cluster, and a single group is its own cluster.
     ///
     /// # Errors
     ///
@@ -91,7 +92,7 @@ impl Cluster {
                 None => all.push(group),
             }
         }
-        // Equal groups in any order are the same cluster.
+        // Equal groups in any order give the same cluster.
         all.sort_by_cached_key(|group| {
             let text = serde_json::to_string(&group.cluster).unwrap_or_default();
             (group.cluster.name.clone(), text)
@@ -112,7 +113,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// True if the groups are joined by the slowest of their own levels, which others may not need.
+    /// True if the groups are joined by the slowest of their own outermost levels; a subset of the groups may not need
+    /// that level.
     fn is_joined_by_default(&self) -> bool {
         self.levels == [slowest_outermost(&self.groups)]
     }
@@ -128,7 +130,8 @@ impl Cluster {
         own.into_iter().chain(self.groups.iter().map(|group| &group.cluster.gpu))
     }
 
-    /// The cluster of some of the nodes, in this order, and the number of its GPUs; of nodes of one kind, their own.
+    /// The cluster of some of the nodes, in this order, and its number of GPUs; for nodes of one kind, the cluster of
+    /// their group.
     pub fn of_nodes(&self, nodes: &[NodeGroup]) -> (Self, u32) {
         let add = |sum: u32, group: &NodeGroup| sum.saturating_add(group.num_gpus());
         let num_gpus = nodes.iter().fold(0, add);
@@ -150,7 +153,7 @@ impl Cluster {
         (cluster, num_gpus)
     }
 
-    /// Number of nodes of a job: those of all groups, or as many as `num_gpus` GPUs need.
+    /// Number of nodes of a job: the nodes of all groups, or the number that `num_gpus` GPUs need.
     pub fn num_nodes(&self, num_gpus: u32) -> u32 {
         if self.groups.is_empty() {
             return num_gpus.div_ceil(self.gpus_per_node.max(1));
@@ -158,7 +161,7 @@ impl Cluster {
         self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.nodes))
     }
 
-    /// Mean power of a GPU, in watts, if that of each is known.
+    /// Mean power of a GPU, in watts, if the power of each is known.
     pub fn power_watts(&self) -> Option<f64> {
         if self.groups.is_empty() {
             return self.gpu.power_watts;
@@ -172,8 +175,8 @@ impl Cluster {
         Some(watts / gpus)
     }
 
-    /// A cluster of one group's nodes within this one: its own levels as far as the group reaches, then those that join
-    /// the groups.
+    /// The cluster of one group's nodes within this one: the group's own levels as far as the group reaches, then
+    /// those that join the groups.
     pub fn of_group(&self, group: &NodeGroup) -> Self {
         let num_gpus = group.num_gpus();
         let mut levels: Vec<NetworkLevel> = Vec::new();
@@ -224,7 +227,7 @@ fn listed(groups: &[NodeGroup]) -> String {
     groups.iter().map(counted).collect::<Vec<_>>().join(",")
 }
 
-/// The cluster of groups of the same nodes, each with its own levels as far as it reaches, and `levels` beyond.
+/// The cluster of groups with equal nodes: each group's own levels as far as it reaches, and `levels` beyond.
 fn joined_alike(groups: &[NodeGroup], levels: Vec<NetworkLevel>) -> Result<Cluster, ClusterError> {
     let first = &groups[0];
     if levels.is_empty() {
@@ -240,7 +243,7 @@ fn joined_alike(groups: &[NodeGroup], levels: Vec<NetworkLevel>) -> Result<Clust
     Ok(joined)
 }
 
-/// The slowest of the groups' outermost levels, with the longest latency of any.
+/// The slowest of the groups' outermost levels, with the longest latency among them.
 fn slowest_outermost(groups: &[NodeGroup]) -> NetworkLevel {
     let outermost = || groups.iter().filter_map(|group| group.cluster.levels.last());
     let slowest = outermost().min_by(|a, b| a.bandwidth.get().total_cmp(&b.bandwidth.get()));

@@ -14,7 +14,8 @@ use crate::units::{Bytes, BytesPerSecond, Seconds};
 /// t = start + steps latency + v S / W
 /// ```
 ///
-/// Steps and `v` are those of the collective's algorithm. Groups of a measured size use the measured times instead.
+/// Steps and `v` are those of the collective's algorithm. Groups of a size that was measured use the measured times
+/// instead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCollective {
@@ -24,7 +25,7 @@ pub struct MeasuredCollective {
     /// Time of one step of the collective.
     #[serde(rename = "latency_seconds")]
     pub latency: Seconds,
-    /// Bandwidth of one rank; absent where time does not grow with bytes, as between threads that share their memory.
+    /// Bandwidth of one rank; absent where time does not grow with bytes, as between threads that share memory.
     #[serde(
         default,
         rename = "bandwidth_bytes_per_second",
@@ -33,8 +34,8 @@ pub struct MeasuredCollective {
     pub bandwidth: Option<BytesPerSecond>,
     /// Mean absolute relative error of these numbers against the measurements.
     pub mean_error: f64,
-    /// Measured times by number of ranks, for sizes of the whole buffer in ascending order. Between sizes the logarithm
-    /// of the time is linear in that of the size; beyond the largest the bandwidth is used.
+    /// Measured times by number of ranks, for sizes of the whole buffer in ascending order. Between two sizes, the
+    /// logarithm of the time is linear in the logarithm of the size; beyond the largest size, the bandwidth is used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub times: BTreeMap<u32, Vec<MeasuredTime>>,
 }
@@ -45,7 +46,7 @@ pub struct MeasuredCollective {
 pub struct MeasuredTime {
     /// Size of the whole buffer.
     pub bytes: Bytes,
-    /// Time of the collective, at least that of a smaller size.
+    /// Time of the collective, not below that of a smaller size.
     pub seconds: Seconds,
 }
 
@@ -115,7 +116,7 @@ fn check_times(field: &str, ranks: u32, times: &[MeasuredTime]) -> Result<(), Cl
 pub struct MeasuredKernels {
     /// Number of ranks that computed at once.
     pub ranks: u32,
-    /// Number of threads of each rank; absent on devices where a rank has all.
+    /// Number of threads of each rank; absent on devices where a rank has the whole device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads_per_rank: Option<u32>,
     /// Kernel times in each precision.
@@ -134,11 +135,11 @@ pub struct KernelTimes {
     pub operators: BTreeMap<String, MeasuredPasses<MemoryTime>>,
     /// Operators that only move data.
     pub memory: MemoryTime,
-    /// Time of assembling the gradients of a rank's parameters, once in a step: seconds per parameter.
+    /// Time to assemble the gradients of a rank's parameters, once per step, in seconds per parameter.
     pub seconds_per_gradient: f64,
-    /// Fixed time at the end of a step for gradient norm and update: seconds.
+    /// Fixed time at the end of a step for gradient norm and update, in seconds.
     pub update_start_seconds: f64,
-    /// Time of the update: seconds per parameter that a rank updates.
+    /// Time of the update, in seconds per parameter that a rank updates.
     pub seconds_per_update: f64,
     /// Mean absolute relative error of whole steps predicted by these numbers.
     pub mean_error: f64,
@@ -168,7 +169,7 @@ pub trait Times<const N: usize> {
     /// Seconds per unit of each quantity.
     fn costs(&self) -> [f64; N];
 
-    /// Makes the times from seconds per unit of each quantity.
+    /// Builds the times from the seconds per unit of each quantity.
     fn from_costs(costs: [f64; N]) -> Self;
 }
 
@@ -200,7 +201,7 @@ times!(
     ProductTime, 5,
     /// Fixed time: seconds.
     start_seconds,
-    /// Time per operation: two for each element of the left matrix and column of the right one.
+    /// Time per operation; there are two for each element of the left matrix and column of the right one.
     seconds_per_operation,
     /// Time per element of the left matrix.
     seconds_per_left_element,
@@ -249,7 +250,7 @@ impl AttentionTime {
     /// Largest number of queries of a block.
     const LARGEST_BLOCK: u64 = 512;
 
-    /// Number of blocks of queries, within the bounds of a block's size.
+    /// Number of blocks of queries; the size of a block is clamped to its bounds.
     const BLOCKS: u64 = 8;
 
     /// The quantities of an attention of `batch` sequences of `s` positions, with `heads` query heads and `kv_heads`

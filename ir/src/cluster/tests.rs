@@ -105,7 +105,7 @@ fn broken_json_is_told_with_its_place() {
 }
 
 proptest! {
-    /// Any cut of the text, and any value in any place, gives a cluster or an error.
+    /// Any cut of the text, and any value at any place, gives a cluster or an error.
     #[test]
     fn no_text_panics(cut in 0usize..900, place in 0usize..12, value in prop_oneof![
         Just(json!(null)), Just(json!(0)), Just(json!(-1)), Just(json!("x")), Just(json!([])),

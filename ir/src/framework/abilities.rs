@@ -1,4 +1,4 @@
-//! Abilities of a framework: the layouts that it runs.
+//! Abilities of a framework, which decide the layouts that it runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,40 +15,40 @@ use crate::layout::{Offload, OffloadedActivations, ZeroStage};
 use crate::optimizer::Optimizer;
 use crate::schedule::ScheduleKind;
 
-/// What a framework can do.
+/// Features and layouts that a framework supports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a yes or no of its own in a file")]
 pub struct Abilities {
-    /// Pipeline schedules; empty where it has no pipelines.
+    /// Pipeline schedules; empty where pipelines are not supported.
     pub schedules: Vec<ScheduleKind>,
-    /// Whether it runs any other schedule too, from PyTorch's CSV.
+    /// Whether any other schedule is supported too, from PyTorch's CSV.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_schedules: bool,
-    /// How layers come to the stages of a pipeline.
+    /// Distribution of layers over the stages of a pipeline.
     pub stage_layers: StageLayers,
-    /// Whether the ranks of a pipeline may have GPUs of several kinds, each with as many layers as it is planned to.
+    /// Whether the ranks of a pipeline may have GPUs of several kinds, each rank with its planned number of layers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlike_gpus: bool,
-    /// Whether replicas may have unequal shares of a batch, each as many micro-batches as it is planned to.
+    /// Whether replicas may have unequal shares of a batch, each with its planned number of micro-batches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uneven_replicas: bool,
-    /// What of model states is sharded over replicas.
+    /// Model states that can be sharded over replicas.
     pub zero: Vec<ZeroAbility>,
-    /// What it does not run together, though it has each by itself.
+    /// Combinations of features that are not supported, though each feature by itself is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclusions: Vec<Exclusion>,
     /// Whether a tensor-parallel rank may hold a part of the sequence between products.
     pub sequence_parallel: SequenceAbility,
     /// Kinds of context parallelism.
     pub context_parallel: Vec<ContextParallelKind>,
-    /// What it does with mixtures of experts; absent: it has none.
+    /// Support for mixtures of experts; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertAbilities>,
-    /// Which activations can be computed again.
+    /// Recompute policies that it runs.
     pub recompute: Vec<RecomputePolicy>,
-    /// Modules that can be computed again by themselves.
+    /// Modules that can be recomputed individually.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recompute_modules: Vec<RecomputeModule>,
     /// Number formats of linear layers.
@@ -58,30 +58,30 @@ pub struct Abilities {
     /// Whether 16-bit weights can be updated without a copy in fp32.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_master_weights: bool,
-    /// Combinations that can be offloaded, as in `optimizer,parameters`.
+    /// Combinations of states that can be offloaded, as in `optimizer,parameters`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offload: Vec<Offload>,
-    /// Recompute, pipelines and CUDA graphs together with which activations can be offloaded.
+    /// Conditions on recompute, pipelines and CUDA graphs under which activations can be offloaded.
     #[serde(default)]
     pub activation_offload: ActivationOffload,
     /// Kinds of CUDA graphs, other than none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cuda_graphs: Vec<CudaGraphs>,
-    /// What of a model can be compiled, where that is left to the user.
+    /// Parts of a model that can be compiled, where that is left to the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compile: Vec<Compile>,
-    /// Optimizers that it has.
+    /// Supported optimizers.
     #[serde(default = "usual_optimizers", skip_serializing_if = "are_usual")]
     pub optimizers: Vec<Optimizer>,
-    /// How its users can have the loss computed, other than from all logits at once.
+    /// Ways to compute the loss that users can choose, other than from all logits at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<LossAbility>,
-    /// How replicas come to have weights in common.
+    /// Methods by which replicas keep their weights in agreement.
     #[serde(default)]
     pub replication: ReplicationAbility,
 }
 
-/// Optimizers that every framework with PyTorch has.
+/// Optimizers of every framework that has PyTorch.
 fn usual_optimizers() -> Vec<Optimizer> {
     vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]
 }
@@ -91,70 +91,72 @@ fn are_usual(optimizers: &[Optimizer]) -> bool {
 }
 
 named_enum! {
-    /// Losses that never have all logits.
+    /// Losses that never hold all logits at once.
     pub enum LossAbility {
-        /// In chunks of the tokens with the head, as many as the user says.
+        /// In chunks of the tokens together with the head; the user chooses their number.
         Chunked = "chunked",
         /// Fused with the head: Liger's `fused_linear_cross_entropy`.
         Fused = "fused",
     }
 }
 
-/// What a framework does with mixtures of experts.
+/// Support of a framework for mixtures of experts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExpertAbilities {
-    /// How tokens can come to experts on other ranks; empty where every rank has all experts.
+    /// Dispatchers of tokens to experts on other ranks; empty where every rank has all experts.
     pub dispatchers: Vec<TokenDispatcher>,
-    /// Whether experts can be cut over other than all tensor-parallel ranks.
+    /// Numbers of tensor-parallel ranks over which experts can be sharded.
     pub tensor: ExpertTensor,
-    /// Whether their exchanges can run beside another micro-batch's passes.
+    /// Conditions for overlap of experts' exchanges with passes of another micro-batch.
     pub overlap: OverlapAbility,
 }
 
 named_enum! {
-    /// A policy of recompute, without its numbers.
+    /// A recompute policy, without its numbers.
     pub enum RecomputePolicy {
         /// Nothing.
         None = "none",
-        /// What is cheap to compute for the bytes that it takes.
+        /// Operators that are cheap to compute relative to the bytes of their outputs.
         Selective = "selective",
-        /// All but the input of each layer.
+        /// Everything except the input of each layer.
         Full = "full",
-        /// All but the inputs of the first layers of each stage.
+        /// Everything except the inputs of the first layers of each stage.
         FirstLayers = "first-layers",
     }
 }
 
 choices! {
-    /// How layers come to the stages of a pipeline.
+    /// Distribution of layers over the stages of a pipeline.
     pub enum StageLayers {
-        /// Any number in each, which the framework takes as an option (Megatron-Core's
+        /// Any number in each stage, given to the framework as an option (Megatron-Core's
         /// `--pipeline-model-parallel-layout`, torchtitan's `module_fqns_per_model_part`).
         #[serde(alias = "even-or-listed")]
         Any,
-        /// As many in each.
+        /// The same number in each stage.
         Even,
-        /// As many in each; what does not divide comes to the first ranks, one each (DeepSpeed's `partition_balanced`).
+        /// The same number in each stage; the first ranks take one more each for the remainder (DeepSpeed's
+        /// `partition_balanced`).
         MoreOnFirst,
-        /// As many in each; what does not divide comes to the last ranks, one each (`InternEvo`'s `partition_uniform`).
+        /// The same number in each stage; the last ranks take one more each for the remainder (`InternEvo`'s
+        /// `partition_uniform`).
         MoreOnLast,
-        /// As the framework fills one stage after the other by what layers cost (nanotron's `build_model`).
+        /// By the framework, which fills one stage after the other by the cost of layers (nanotron's `build_model`).
         Filled,
     }
 
-    /// Recompute, pipelines and CUDA graphs together with which activations can be offloaded.
+    /// Conditions on recompute, pipelines and CUDA graphs under which activations can be offloaded.
     #[derive(Default)]
     pub enum ActivationOffload {
-        /// Full recompute: the inputs of all blocks.
+        /// With full recompute: the inputs of all blocks.
         #[default]
         WithFullRecompute,
-        /// Neither recompute nor pipelines nor CUDA graphs: all that some layers keep, but for one at least
-        /// (Megatron-Core's `--cpu-offloading-num-layers`). Or no full recompute: what some modules of all layers keep
-        /// (`--fine-grained-activation-offloading`).
+        /// Without recompute, pipelines and CUDA graphs: all that some layers save, at most all layers but one
+        /// (Megatron-Core's `--cpu-offloading-num-layers`). Or without full recompute: what some modules of all layers
+        /// save (`--fine-grained-activation-offloading`).
         OfSomeLayers,
-        /// Anything.
+        /// No conditions.
         Any,
     }
 
@@ -164,51 +166,51 @@ choices! {
         NoTensorParallelism,
         /// Never.
         Never,
-        /// As one likes.
+        /// The user's choice.
         Optional,
-        /// As one likes, but always where there are experts.
+        /// The user's choice without experts; always with experts.
         AlwaysWithExperts,
         /// Always.
         Always,
     }
 
-    /// Over which tensor-parallel ranks experts can be cut.
+    /// Numbers of tensor-parallel ranks over which experts can be sharded.
     pub enum ExpertTensor {
-        /// Over all, as all else is.
+        /// All tensor-parallel ranks, as for other layers.
         All,
-        /// Over any number that divides them.
+        /// Any divisor of the number of tensor-parallel ranks.
         Any,
-        /// Over none.
+        /// One: experts are not sharded.
         None,
-        /// Over all where every rank has all experts, over none where these are on several ranks.
+        /// All where every rank has all experts; one where experts are on several ranks.
         #[serde(rename = "all-unless-spread")]
         AllUnlessExpertParallel,
     }
 
-    /// When exchanges of experts can run beside another micro-batch's passes.
+    /// Conditions for overlap of experts' exchanges with passes of another micro-batch.
     pub enum OverlapAbility {
         /// Never.
         Never,
-        /// Without pipelines, or with several stages a rank, and if no layer is computed again whole
-        /// (Megatron-Core's `--overlap-moe-expert-parallel-comm`).
+        /// Without pipelines, or with several stages per rank, and if no whole layer is recomputed (Megatron-Core's
+        /// `--overlap-moe-expert-parallel-comm`).
         Interleaved,
         /// Always.
         Always,
     }
 
-    /// How replicas come to have weights in common.
+    /// Methods by which replicas keep their weights in agreement.
     #[derive(Default)]
     pub enum ReplicationAbility {
-        /// Gradients are reduced over all replicas, as they are.
+        /// Gradients are reduced over all replicas, uncompressed.
         #[default]
         AllReduce,
-        /// In every way that the planner knows.
+        /// Every method that the planner knows.
         Any,
     }
 }
 
 impl ExpertTensor {
-    /// The one number of ranks that experts are cut over; `None` if that is any.
+    /// The only number of ranks over which experts can be sharded; `None` if any number can be.
     pub fn only<T: From<u32>>(self, expert_parallel: u32, tensor_parallel: T) -> Option<T> {
         match self {
             Self::Any => None,
@@ -318,7 +320,7 @@ impl Abilities {
         self.excluded(features).next().is_none()
     }
 
-    /// For each exclusion, its features that are missing from the set: sets that may not be added whole.
+    /// For each exclusion, its features that are missing from the set; adding all of them is refused.
     pub fn refused_with(&self, features: Features) -> impl Iterator<Item = Features> {
         self.exclusions.iter().map(move |it| it.set().without(features))
     }
@@ -329,7 +331,7 @@ impl Abilities {
         self.zero.iter().map(|it| it.stage).filter(move |stage| self.combines(with(*stage)))
     }
 
-    /// True if gradients of such a job are always in fp32, where weights are in 16 bits.
+    /// True if gradients of such a job are always in fp32 where weights are in 16 bits.
     pub fn has_fp32_gradients_alone(&self, job: Features) -> bool {
         let in_16 = Features::of([Feature::Gradients16]);
         self.zero_stages_with(job.and(in_16)).next().is_none()
@@ -407,8 +409,8 @@ impl Abilities {
         graphs == CudaGraphs::None || self.cuda_graphs.contains(&graphs)
     }
 
-    /// Returns whether these CUDA graphs work with this recompute: a layer that is recomputed whole holds no graph of
-    /// its own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
+    /// Returns whether these CUDA graphs work with this recompute: a fully recomputed layer has no CUDA graph of its
+    /// own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
     pub fn graphs_work_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
         let is_whole = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
         graphs != CudaGraphs::Layers || !is_whole
@@ -441,7 +443,7 @@ impl Abilities {
         }
     }
 
-    /// Checks that the abilities do not contradict each other, and that required ones are there.
+    /// Checks that the abilities do not contradict each other, and that none of the required ones is missing.
     pub(super) fn check(&self) -> Result<(), FrameworkError> {
         let stage = "a stage at least, such as {\"stage\": 0, \"shards\": \"all\"}";
         let has_none = self.exclusions.iter().any(|it| it.set() == Features::NONE);
@@ -547,8 +549,8 @@ fn no_twice<T: PartialEq>(
     }
 }
 
-/// Returns whether modules can be offloaded by themselves together with recompute and CUDA graphs: experts are not
-/// recomputed whole, and norms do not lie at the border of a graph.
+/// Returns whether modules can be offloaded individually together with recompute and CUDA graphs: experts must not be
+/// fully recomputed, and norms must not be at the border of a graph.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! Calibration of a framework's constants by steps measured on a machine.
+//! Calibration of a framework's constants from steps measured on a machine.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Precision;
 
-/// A calibration: from which steps, and the constants that they moved.
+/// A calibration: the steps that were measured, and the constants that they changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// The kind of GPUs that the steps ran on; on others nothing of it counts.
+    /// Kind of GPU that the steps ran on; the calibration does not apply to others.
     pub gpu: String,
-    /// How many steps were measured.
+    /// Number of measured steps.
     pub steps: u32,
-    /// How many of them with their peak of memory.
+    /// Number of these steps with a measured peak of memory.
     pub peaks: u32,
-    /// How many kernels and collectives, each of its own shape, were measured within steps.
+    /// Number of kernels and collectives that were measured within steps; each has a different shape.
     #[serde(default, skip_serializing_if = "super::habits::is_default")]
     pub kernels: u32,
-    /// The precisions of their linear layers.
+    /// Precisions of the linear layers of these steps.
     pub precisions: Vec<Precision>,
-    /// Constants by name: what each was, and what it is with these steps.
+    /// Constants by name: the value before, and the value fitted to these steps.
     pub constants: BTreeMap<String, [f64; 2]>,
-    /// By how much the logarithm of each constant that they say something of may still differ: a standard deviation.
+    /// Remaining uncertainty of each constant that the steps inform: standard deviation of its logarithm.
     #[serde(default)]
     pub spreads: BTreeMap<String, f64>,
 }

@@ -1,14 +1,14 @@
-//! Choices that a framework leaves to its users: what is compiled, and how the loss is computed.
+//! Choices that a framework leaves to its users: compiled parts and computation of the loss.
 
 use super::{Compile, Framework, Fusion, LossAbility};
 use crate::graph::{Loss, LossGradient};
 
-/// Bytes for each logit that Liger's `liger_cross_entropy_kernel` touches in forward and in backward: it reads a row
-/// twice, for its statistics and for the gradient, which it writes over it.
+/// Bytes per logit that Liger's `liger_cross_entropy_kernel` reads and writes in forward and in backward: it reads a
+/// row twice, for its statistics and for the gradient, and writes the gradient over the row.
 const LIGER_BYTES: [f64; 2] = [6.0, 0.0];
 
 impl Framework {
-    /// The framework with this compiled; `None` if it does not leave that to the user.
+    /// The framework with this part compiled; `None` if the framework does not leave that to the user.
     #[must_use]
     pub fn with_compile(mut self, compile: Compile) -> Option<Self> {
         if !self.abilities.compile.contains(&compile) {
@@ -27,7 +27,7 @@ impl Framework {
         Some(self)
     }
 
-    /// The framework with this loss; `None` if it does not have that.
+    /// The framework with this loss; `None` if the framework does not have it.
     #[must_use]
     pub fn with_loss(mut self, loss: Loss) -> Option<Self> {
         let kernels = &mut self.kernels.loss;

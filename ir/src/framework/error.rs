@@ -1,4 +1,4 @@
-//! Errors of descriptions of frameworks.
+//! Errors in descriptions of frameworks.
 
 use crate::text::json::JsonError;
 

@@ -43,16 +43,16 @@ features! {
     SlidingWindow "sliding windows",
     /// Heads with a trained sink.
     AttentionSinks "attention sinks",
-    /// Keys and values that are made of latents.
+    /// Keys and values that are projected from latents.
     LatentAttention "latent attention (MLA)",
-    /// Attention that the model's class in transformers does not leave to one of its interchangeable functions, or
-    /// without a number of key-value heads in its configuration.
+    /// Attention that the model's class in transformers does not delegate to one of its interchangeable functions, or
+    /// whose configuration lacks a number of key-value heads.
     OwnAttention "attention that the model's class computes by itself",
     /// Layers for which AutoTP has no plan, or one that it does not follow.
     UnplannedLayers "layers that AutoTP does not cut",
-    /// Layers that transformers itself cannot cut over ranks.
+    /// Layers that transformers itself cannot shard over ranks.
     NoTensorPlan "layers that transformers has no plan to cut",
-    /// Weights that more than embedding and head have in common.
+    /// Weights that modules other than embedding and head share.
     SharedWeights "weights that more than embedding and head share",
     /// Several context-parallel ranks.
     ContextParallel "context parallelism",
@@ -60,11 +60,11 @@ features! {
     Ring "context parallelism by a ring",
     /// Context parallelism by an exchange of heads (Ulysses).
     AllToAll "context parallelism by all-to-all (Ulysses)",
-    /// A sequence that does not divide into two parts for each context-parallel rank.
+    /// A sequence that is not divisible into two parts for each context-parallel rank.
     UnpairedSequence "a sequence that twice the context-parallel ranks do not divide",
     /// Experts on several ranks.
     ExpertParallel "expert parallelism",
-    /// Each expert cut over several ranks.
+    /// Each expert sharded over several ranks.
     ExpertTensorParallel "experts that are cut over several ranks",
     /// The `DeepEP` dispatcher.
     DeepEp "DeepEP",
@@ -90,7 +90,7 @@ features! {
     UndividedMicroBatches "micro-batches that the pipeline ranks do not divide",
     /// Several micro-batches without a pipeline.
     GradientAccumulation "gradient accumulation",
-    /// A schedule that computes the two gradients of a backward apart.
+    /// A schedule that computes input and weight gradients separately.
     SplitBackward "a schedule that splits backward",
     /// Several data-parallel ranks.
     DataParallel "data parallelism",
@@ -108,9 +108,9 @@ features! {
     Zero3 "ZeRO 3",
     /// States sharded over fewer ranks than there are replicas.
     HybridSharding "sharding over some of the replicas",
-    /// States that only those ranks share which hold one sequence, of several replicas.
+    /// States sharded only over the ranks that hold one sequence, where there are several replicas.
     ContextShards "sharding over the context-parallel ranks alone",
-    /// The optimizer's states in the host's memory.
+    /// Optimizer states in the host's memory.
     OptimizerOffload "offload of the optimizer",
     /// Parameters in the host's memory.
     ParameterOffload "offload of parameters",
@@ -140,7 +140,7 @@ features! {
     FusedLoss "losses fused with the head",
     /// Hardware other than TPUs.
     OffTpu "hardware other than TPUs",
-    /// GPUs that no NVLink joins within a node.
+    /// GPUs that are not connected by NVLink within a node.
     NoNvlink "GPUs without NVLink",
     /// GPUs before NVIDIA's Hopper, or of another vendor.
     BeforeHopper "GPUs other than Hopper and Blackwell",
@@ -185,7 +185,7 @@ impl Features {
     /// No features.
     pub const NONE: Self = Self(0);
 
-    /// Features that depend on schedule, recompute, offload and the sharding of model states.
+    /// Features that depend on schedule, recompute, offload and sharding of model states.
     pub const OF_SUBFAMILIES: Self = Self(
         Feature::Zero0.bit()
             | Feature::Zero1.bit()
@@ -223,7 +223,7 @@ impl Features {
         self.0 & other.0 == other.0
     }
 
-    /// The features that another set does not have.
+    /// The features that are not in another set.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -234,8 +234,8 @@ impl Features {
         self.0 & feature.bit() != 0
     }
 
-    /// Features of the sharding of model states, over `shards` of `replicas` ranks, of which `context_parallel` hold
-    /// one sequence, and of offload.
+    /// Features of offload and of the sharding of model states, over `shards` of `replicas` ranks, of which
+    /// `context_parallel` hold one sequence.
     pub fn of_states(
         stage: ZeroStage,
         [shards, replicas, context_parallel]: [u32; 3],
@@ -293,7 +293,7 @@ impl Features {
         ])
     }
 
-    /// Features of the numbers of pipeline ranks, of micro-batches where known, and of data-parallel ranks.
+    /// Features of the numbers of pipeline ranks, of micro-batches (where known), and of data-parallel ranks.
     pub fn of_ranks(
         pipeline_parallel: u32,
         num_micro_batches: Option<u32>,
@@ -312,18 +312,18 @@ impl Features {
     }
 }
 
-/// Features that a framework does not run together, or one that it does not run at all.
+/// Features that a framework does not run together; with one feature, it does not run that feature at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
-    /// All of them; a layout that has them all is refused.
+    /// A layout that has all of these features is refused.
     pub features: FeatureList,
-    /// Where the framework says so: file and line of a version, or the thread.
+    /// Place where the framework states this: file and line of a version, or the thread.
     pub source: String,
 }
 
-/// Features in the order in which they are named, and as a set.
+/// Features in the order in which they are named, and also as a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "Vec<Feature>", into = "Vec<Feature>")]

@@ -1,4 +1,4 @@
-//! Facts of a job, its model, training and GPUs, that decide which layouts a framework runs.
+//! Facts of a job (its model, training and GPUs) that decide which layouts a framework runs.
 
 use super::Feature::{self, NoTensorPlan, OwnAttention, SharedWeights, UnplannedLayers};
 use super::Features;
@@ -15,7 +15,7 @@ pub struct JobFacts {
     pub has_experts: bool,
     /// Number of blocks of the model, including embedding and head.
     pub num_blocks: u64,
-    /// The smallest number of key-value heads of a layer; none without attention.
+    /// The smallest number of key-value heads of a layer; `None` without attention.
     pub key_value_heads: Option<u64>,
     /// Tokens in a sequence, where known.
     pub sequence_length: Option<u64>,
@@ -28,12 +28,13 @@ pub struct JobFacts {
 /// Numbers of ranks that `DeepEP`'s `Buffer.get_dispatch_config` supports (`deep_ep/buffers/legacy.py`, 245 to 260).
 const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160];
 
-/// Features of model families by their class in transformers 5.23, without the suffix of its task.
+/// Features of model families, by their class in transformers 5.23 without the suffix of the task.
 ///
 /// # Source
 ///
-/// A step of each tried with DeepSpeed 0.19.8 and accelerate 1.15.0; that Ulysses does not reach Bloom, GPT-J and MPT
-/// was read: their configurations have no `num_key_value_heads`, and their attention is their own.
+/// One step of each family, tried with DeepSpeed 0.19.8 and accelerate 1.15.0. That Ulysses does not reach Bloom,
+/// GPT-J and MPT was read from the code: their configurations have no `num_key_value_heads`, and they have their own
+/// attention.
 const OF_CLASSES: [(&str, &[Feature]); 16] = [
     ("Bert", &[OwnAttention, NoTensorPlan, SharedWeights]),
     ("Bloom", &[OwnAttention, NoTensorPlan, UnplannedLayers]),
@@ -54,7 +55,7 @@ const OF_CLASSES: [(&str, &[Feature]); 16] = [
 ];
 
 impl JobFacts {
-    /// Facts of a graph, before those of its training.
+    /// Facts of a graph, without those of its training.
     pub fn of(graph: &Graph) -> Self {
         let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
         let least = |name: DimName| {
@@ -177,7 +178,7 @@ impl JobFacts {
     }
 }
 
-/// True if states are to be sharded over fewer ranks than there are replicas, as far as these are named.
+/// True if states are to be sharded over fewer ranks than there are replicas, as far as these fields are named.
 pub(super) fn is_hybrid(named: &PartialLayout) -> bool {
     let of_data = |data| data * named.context_parallel.unwrap_or(1);
     let replicas = named.data_parallel.one().map(of_data);

@@ -1,8 +1,8 @@
 //! Frameworks that run training steps: their behaviour and their abilities.
 //!
 //! A framework is data, as a cluster is. Its behaviour (kernels, overlap, memory) decides the time and memory of a
-//! step; its [`Abilities`] decide which layouts are proposed for it. A framework in hand was checked: it does not
-//! contradict itself.
+//! step; its [`Abilities`] decide which layouts are proposed for it. A framework is checked before it is used: it does
+//! not contradict itself.
 
 mod abilities;
 mod calibration;
@@ -46,8 +46,8 @@ pub use zero::{ShardGroups, ZeroAbility};
 /// Name of the framework that supports everything.
 pub const IDEAL: &str = "ideal";
 
-/// A framework and a line of its versions: whose kernels and habits a step is predicted with, and which layouts it
-/// can run.
+/// A framework and a range of its versions: the kernels and behaviour that a step is predicted with, and the layouts
+/// that it can run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -55,52 +55,53 @@ pub struct Framework {
     /// The name that `--framework` takes, or the file's own.
     #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
-    /// What it is, and in which versions.
+    /// Description of the framework, with its versions.
     pub description: String,
-    /// Its kernels.
+    /// Kernels of the framework.
     pub kernels: KernelHabits,
-    /// What its host does.
+    /// Behaviour of the host.
     pub host: HostHabits,
-    /// How gradients of parameters come together.
+    /// Accumulation and reduction of parameter gradients.
     pub gradients: GradientHabits,
-    /// When updated parameters are gathered.
+    /// Gathering of updated parameters.
     pub parameters: ParameterHabits,
-    /// What tensor-parallel ranks do.
+    /// Behaviour of tensor-parallel ranks.
     pub tensor_parallel: TensorHabits,
-    /// What pipeline ranks do.
+    /// Behaviour of pipeline ranks.
     pub pipeline_parallel: PipelineHabits,
-    /// How context-parallel ranks share a causal mask.
+    /// Division of a causal mask among context-parallel ranks.
     #[serde(default)]
     pub context_parallel: CausalPieces,
-    /// How far the forward of a layer that is recomputed whole runs again.
+    /// Point up to which the forward of a fully recomputed layer runs again.
     #[serde(default, skip_serializing_if = "habits::is_default")]
     pub recompute_end: RecomputeEnd,
-    /// What selective recompute computes again.
+    /// Operators that selective recompute runs again.
     #[serde(default, skip_serializing_if = "habits::is_default")]
     pub selective_recompute: SelectiveRecompute,
-    /// How tokens come to their experts.
+    /// Routing of tokens to their experts.
     #[serde(default)]
     pub experts: ExpertHabits,
-    /// Times of exchanges over those of the same collectives alone.
+    /// Ratio of the time of an exchange in a step to that of the same collective alone.
     pub exchanges: TransferFactors,
-    /// What it holds beside what a layout implies.
+    /// Memory in addition to that which a layout implies.
     pub memory: MemoryHabits,
-    /// What it can do.
+    /// Features and layouts that it supports.
     pub abilities: Abilities,
-    /// Whose measured steps its own are held against, if not its own: the framework that its constants are from.
+    /// The framework whose measured steps this one is compared with, if not its own: the one that its constants come
+    /// from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_as: Option<String>,
-    /// Frameworks that it may be like, where it is not known what runs: its own values lie among theirs, and layouts
-    /// are chosen that lose least over all of them.
+    /// Frameworks that this one may resemble, where it is not known which runs: its own values lie among theirs, and
+    /// layouts are chosen to lose least over all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stands_for: Vec<String>,
-    /// What it runs on; any where nothing is named.
+    /// Hardware that it runs on; any if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs_on: Vec<Platform>,
-    /// What steps that were measured on a machine say of its constants.
+    /// Evidence about its constants from steps measured on a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// Where each value comes from, by its path in this file or that of what it is in.
+    /// Source of each value, by the value's path in this file or in the file that contains it.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
 }
@@ -118,7 +119,7 @@ impl Framework {
         Ok(framework)
     }
 
-    /// Returns whether the framework runs on such hardware.
+    /// Returns whether the framework runs on hardware of this platform.
     pub fn runs_on(&self, platform: Platform) -> bool {
         self.runs_on.is_empty() || self.runs_on.contains(&platform)
     }
@@ -136,7 +137,7 @@ impl Framework {
         self.abilities.check()
     }
 
-    /// The framework with the same behaviour, and all abilities.
+    /// The framework with the same behaviour and all abilities.
     #[must_use]
     pub fn ideal(self) -> Self {
         let description = format!(
@@ -158,7 +159,7 @@ impl Framework {
         self.name == IDEAL
     }
 
-    /// Kind of the loss, with blocks compiled or not.
+    /// Kind of the loss, which depends on whether blocks are compiled.
     pub fn loss(&self) -> LossKind {
         let LossKernels { gradient, chunks, .. } = self.kernels.loss;
         let gradient = match (gradient, self.kernels.fusion) {

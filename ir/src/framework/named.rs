@@ -10,8 +10,8 @@ use crate::layout::{Choice, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 impl Abilities {
-    /// Named fields of a layout that the framework cannot run, in words; empty where it can run all, in one of its
-    /// kinds of context parallelism if none is named.
+    /// Descriptions of the named layout fields that the framework cannot run; empty where it can run all. If no kind
+    /// of context parallelism is named, one of the framework's kinds must be able to run them.
     pub fn lacks(&self, named: &PartialLayout, facts: JobFacts) -> Vec<String> {
         if named.context_parallel_kind.is_any() && named.context_parallel.least() > Some(1) {
             let of = |kind: &ContextParallelKind| {
@@ -53,7 +53,7 @@ impl Abilities {
             );
         }
         need(pipeline == 1 || !self.schedules.is_empty(), "pipelines".to_owned());
-        // One rank has no schedule to follow, but naming one implies several ranks.
+        // A single rank follows no schedule, but a named schedule implies several ranks.
         let schedules = named.schedule.listed();
         let has = |it: &ScheduleKind| *it == ScheduleKind::OneFOneB || self.has_schedule(*it);
         let is_told = pipeline > 1 && self.schedules.is_empty();
@@ -88,7 +88,8 @@ impl Abilities {
         lacks
     }
 
-    /// Features of the named fields; if no ZeRO stage is named and none runs with them, those of the lowest stage too.
+    /// Features of the named fields; if no ZeRO stage is named and none runs with these, also the features of the
+    /// lowest stage.
     fn refused_features(&self, named: &PartialLayout, facts: JobFacts) -> Features {
         let features = facts.features_with(named);
         let is_open = named.zero_stage.is_any() && self.zero_stages_with(features).next().is_none();
@@ -102,7 +103,7 @@ impl Abilities {
         named.or_else(|| self.usual_context()).unwrap_or_default()
     }
 
-    /// The missing offload in words, with the related one that the framework has.
+    /// Description of the missing offload, with the related one that the framework has.
     fn offload_with(&self, offload: Offload) -> String {
         let hint = match self.activation_offload {
             _ if !offload.activations.is_some() => "",
@@ -119,8 +120,8 @@ impl Abilities {
         format!("offload of {offload}{hint}")
     }
 
-    /// The layout with a single value for fields with several named ones, the easiest to support: the smallest degree,
-    /// and a ZeRO stage that the framework has.
+    /// The layout with a single value for each field with several named values. It is the value that is easiest to
+    /// support: the smallest degree, and a ZeRO stage that the framework has.
     fn easiest(&self, named: &PartialLayout, facts: JobFacts) -> PartialLayout {
         let least = |degrees: Choice<u32>| degrees.least().map_or(degrees, Choice::One);
         let degrees = PartialLayout {
@@ -187,7 +188,7 @@ impl Abilities {
         }
     }
 
-    /// The abilities extended by those that the named fields need.
+    /// The abilities, extended by those that the named fields need.
     #[must_use]
     pub fn with(&self, named: &PartialLayout, facts: JobFacts) -> Self {
         let mut able = self.clone();

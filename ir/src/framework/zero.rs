@@ -11,18 +11,18 @@ use crate::layout::ZeroStage;
 pub struct ZeroAbility {
     /// The ZeRO stage.
     pub stage: ZeroStage,
-    /// Over which of the replicas states are sharded.
+    /// Groups of replicas over which model states are sharded.
     pub shards: ShardGroups,
 }
 
 choices! {
-    /// Over which replicas model states are sharded.
+    /// Groups of replicas over which model states are sharded.
     pub enum ShardGroups {
-        /// Over all of them.
+        /// All replicas.
         All,
-        /// Over all, or groups of some (hybrid sharding).
+        /// All replicas, or groups of some of them (hybrid sharding).
         Any,
-        /// The same, with all ranks that share a sequence in one group.
+        /// As `any`, with all ranks that share a sequence in one group.
         WholeContexts,
     }
 }

@@ -25,7 +25,7 @@ use super::weights::WeightFormat;
 pub struct Adapters {
     /// Columns of A, and rows of B.
     pub rank: u64,
-    /// Numerator of the scale `alpha / rank`, by which the output of an adapter is multiplied.
+    /// Numerator of the scale `alpha / rank`, which multiplies the output of an adapter.
     pub alpha: u64,
     /// The layers that have one: names of operators, whole or their last part, other tools' words for
     /// them, or `all-linear`.
@@ -86,8 +86,8 @@ pub enum AdapterError {
 /// The target that names all linear layers but the heads.
 pub const ALL_LINEAR: &str = "all-linear";
 
-/// Paths within a layer that modules of an operator have: of Hugging Face's classes, then of Megatron-Core's, whose
-/// fused modules are several operators here and are adapted one by one.
+/// Paths within a layer of the modules that correspond to an operator: first in Hugging Face's classes, then in
+/// Megatron-Core, whose fused modules are several operators here, each adapted separately.
 const MODULES: [(&str, &[&str]); 18] = [
     ("attention.query", &["self_attn.q_proj", "self_attention.linear_qkv"]),
     ("attention.key", &["self_attn.k_proj", "self_attention.linear_qkv"]),
@@ -115,14 +115,15 @@ const MODULES: [(&str, &[&str]); 18] = [
 /// Other tools' name for the operator `head`.
 const HEAD: &str = "lm_head";
 
-/// Paths within a layer that modules of an operator have in other tools; none for the head, which is in no layer.
+/// Paths within a layer of the modules that correspond to an operator in other tools; none for the head, which is in
+/// no layer.
 pub fn module_paths(op: &str) -> &'static [&'static str] {
     MODULES.iter().find(|(name, _)| *name == op).map_or(&[], |(_, paths)| *paths)
 }
 
 impl Adapters {
-    /// Returns whether `target` names the operator called `op`: by its name or the last part of it, or by the end of a
-    /// module's path, as PEFT takes the items of a list.
+    /// Returns whether `target` names the operator `op`: by the operator's name or the last part of it, or by the end
+    /// of a module's path, which is how PEFT matches the items of a list.
     pub fn names(target: &str, op: &str) -> bool {
         let ends = |path: &&str| {
             path.strip_suffix(target).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
@@ -162,7 +163,7 @@ impl Adapters {
         nodes()
             .filter(|node| self.adapts(node.op))
             .try_for_each(|node| self.check_layer(node.op))?;
-        // Where all targets are too thin, nothing would be trained.
+        // If all targets are thinner than the rank, nothing would be trained.
         let names_it = |op: &Op| self.targets.iter().any(|target| Self::names(target, &op.name));
         let named = nodes().filter(|node| is_linear(node.op) && names_it(node.op));
         let thickest = named.max_by_key(|node| sizes(node.op).into_iter().min());
@@ -185,7 +186,8 @@ impl Adapters {
         Ok(())
     }
 
-    /// Returns whether an operator gets an adapter. Under `all-linear`, layers thinner than the rank get none.
+    /// Returns whether an operator gets an adapter. Under `all-linear`, layers that are thinner than the rank get
+    /// none.
     fn adapts(&self, op: &Op) -> bool {
         let is_target = |target: &String| {
             let is_thick = || self.rank <= sizes(op).into_iter().min().unwrap_or(0);
@@ -202,7 +204,7 @@ impl Adapters {
         for node in block.nodes() {
             let inputs: Vec<OpId> =
                 block.inputs(node.id).iter().map(|id| now[id.index()]).collect();
-            // bitsandbytes leaves the head as it is (transformers, `get_keys_to_not_convert`), as torchtune does.
+            // bitsandbytes does not quantise the head (transformers, `get_keys_to_not_convert`); nor does torchtune.
             let is_stored = is_linear(node.op) && Self::names(ALL_LINEAR, &node.op.name);
             let format = if is_stored { self.base_weights } else { WeightFormat::Plain };
             let frozen = Op { learning: Learning::Frozen(format), ..node.op.clone() };
@@ -243,7 +245,7 @@ impl Adapters {
 }
 
 impl Graph {
-    /// The model with its parameters frozen and adapters added.
+    /// The model with its parameters frozen, and with adapters.
     ///
     /// # Errors
     ///
@@ -254,7 +256,8 @@ impl Graph {
     }
 }
 
-/// The layer that an operator is an adapter of, and which of the two matrices it is; `None` for other operators.
+/// The layer that an operator is an adapter of, and which of the two matrices the operator is; `None` for other
+/// operators.
 pub fn adapted_layer(op: &Op) -> Option<(&str, AdapterPart)> {
     if op.learning != Learning::Adapter {
         return None;
@@ -267,9 +270,9 @@ pub fn adapted_layer(op: &Op) -> Option<(&str, AdapterPart)> {
 named_enum! {
     /// One of the two matrices of an adapter.
     pub enum AdapterPart {
-        /// A: from what the layer takes to the rank.
+        /// A: from the input of the layer to the rank.
         Down = "lora_a",
-        /// B: from the rank to what the layer puts out. Zero at first, so that the model begins as it was.
+        /// B: from the rank to the outputs of the layer. It starts at zero, so that the model is unchanged at first.
         Up = "lora_b",
     }
 }
@@ -286,7 +289,8 @@ fn produced(kind: &OpKind) -> &[Dim] {
     }
 }
 
-/// A linear layer of the same kind, which sums over `summed` (none: the dimensions of `kind`) and puts out `outputs`.
+/// A linear layer of the same kind that sums over `summed` (none: the dimensions of `kind`) and whose output has the
+/// dimensions `outputs`.
 fn like(kind: &OpKind, summed: Option<Vec<DimName>>, outputs: Vec<Dim>) -> OpKind {
     let mut kind = kind.clone();
     match &mut kind {
@@ -301,7 +305,7 @@ fn like(kind: &OpKind, summed: Option<Vec<DimName>>, outputs: Vec<Dim>) -> OpKin
     kind
 }
 
-/// Input and output features of a linear layer; for experts, of one expert.
+/// Input and output features of a linear layer; for experts, those of one expert.
 fn sizes(op: &Op) -> [u64; 2] {
     let outputs: u64 = produced(&op.kind).iter().map(fixed).product();
     let experts = match op.kind {

@@ -7,21 +7,12 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use super::keeps::Keeps;
 use super::offload::{OffloadModule, OffloadModules};
 use super::op::{Learning, Op, OpKind, Recurrence};
+pub use super::op_id::OpId;
 use super::parameter::Parameter;
+use super::placement::KnownPlacements;
 use super::recomputable::Recomputable;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
 use super::tensor::{ElementType, Extent};
-
-/// Id of an operator in its block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OpId(pub(super) usize);
-
-impl OpId {
-    /// Position of the operator in [`Block::nodes`].
-    pub fn index(self) -> usize {
-        self.0
-    }
-}
 
 /// A class of equal blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +35,11 @@ pub struct Block {
     /// For each operator, the producers of its inputs, by slot.
     inputs: Vec<Vec<OpId>>,
     outputs: Vec<OpId>,
-    /// True if the block before saves the tensor that this block takes, for a backward of its own.
+    /// True if the preceding block saves the tensor that this block reads, for that block's own backward.
     shares_input: bool,
-    /// Number of its first inputs that are outputs of the block before, where others are data.
+    /// Number of leading inputs that are outputs of the preceding block; the other inputs are data.
     given_inputs: Option<usize>,
+    placements: KnownPlacements,
 }
 
 impl Block {
@@ -64,17 +56,24 @@ impl Block {
             }
             inputs.push(taken);
         }
-        Self { name, graph, inputs, outputs, shares_input: false, given_inputs: None }
+        let (shares_input, given_inputs, placements) = Default::default();
+        Self { name, graph, inputs, outputs, shares_input, given_inputs, placements }
     }
 
-    /// The block after one that saves its output, as a rectifier does: what both save is one tensor.
+    /// Placements that are known already; edits of the block change none.
+    pub(super) const fn known_placements(&self) -> &KnownPlacements {
+        &self.placements
+    }
+
+    /// The block as it is after one that saves its own output (a rectifier does): the tensor that both save is then
+    /// one.
     pub(crate) fn after(self, before: &Self) -> Self {
         let saves = |id: &OpId| before.op(before.viewed(*id)).keeps().contains(&Keeps::Output);
         let given_inputs = Some(before.outputs.len());
         Self { shares_input: before.outputs.iter().all(saves), given_inputs, ..self }
     }
 
-    /// The operator whose output a view of all its elements shares.
+    /// The operator whose output this one is a view of, if it is a view of all elements; else the operator itself.
     pub(super) fn viewed(&self, op: OpId) -> OpId {
         match self.op(op).kind {
             OpKind::Flatten | OpKind::Reshape { .. } => self.viewed(self.inputs(op)[0]),
@@ -82,14 +81,14 @@ impl Block {
         }
     }
 
-    /// True if an operator is an input that is data, though the block has others too.
+    /// True if an operator is an input that takes data in a block that also has other inputs.
     pub(super) fn is_data(&self, id: OpId) -> bool {
         let before = || self.nodes().take(id.0).filter(|it| it.op.kind == OpKind::Input).count();
         let is_input = self.op(id).kind == OpKind::Input;
         is_input && self.given_inputs.is_some_and(|given| before() >= given)
     }
 
-    /// True if the block before saves the tensor that this block takes.
+    /// True if the preceding block saves the tensor that this block reads.
     pub(super) fn shares_input(&self) -> bool {
         self.shares_input
     }
@@ -119,7 +118,7 @@ impl Block {
         &self.outputs
     }
 
-    /// Number of parameters of one such block, tied ones and buffers left out.
+    /// Number of parameters of one such block, without tied ones and buffers.
     pub fn num_parameters(&self) -> u64 {
         let own = self.nodes().flat_map(|node| node.op.own_parameters());
         own.map(Parameter::num_elements).sum()
@@ -139,7 +138,7 @@ impl Block {
         required
     }
 
-    /// Returns whether two blocks are equal but for their names.
+    /// Returns whether two blocks are equal except for their names.
     pub fn same_structure(&self, other: &Self) -> bool {
         self.outputs == other.outputs
             && self.shares_input == other.shares_input
@@ -157,7 +156,7 @@ impl Block {
 }
 
 impl Block {
-    /// The layer that an operator belongs to: of an adapter, the adapted layer; else the operator.
+    /// The layer that an operator belongs to: for an adapter, the adapted layer; else the operator itself.
     fn layer<'a>(&self, node: Node<'a>) -> Layer<'a> {
         let name = node.op.name.as_str();
         let of_adapter = || name.rsplit_once('.').map_or(name, |(layer, _)| layer);
@@ -180,7 +179,7 @@ impl Block {
         Layer { name, is_before_sum }
     }
 
-    /// True for a linear layer of experts, and for the sum of one and its adapter.
+    /// True for a linear layer of experts, and for the sum of such a layer and its adapter.
     fn is_of_experts(&self, id: OpId) -> bool {
         match self.op(id).kind {
             OpKind::GroupedLinear { .. } => true,
@@ -216,8 +215,8 @@ impl Block {
         self.num_experts().is_some()
     }
 
-    /// Number of heads that context-parallel ranks exchange for a recurrence: those of the keys of a delta rule, of the
-    /// values of others; `None` of one without heads and of other operators.
+    /// Number of heads that context-parallel ranks exchange for a recurrence: heads of the keys for a delta rule,
+    /// heads of the values for other recurrences; `None` for a recurrence without heads and for other operators.
     ///
     /// # Source
     ///
@@ -233,7 +232,7 @@ impl Block {
         heads.get(2..heads.len() - 1)?.iter().map(|dim| dim.extent.fixed()).product()
     }
 
-    /// True if keys and values are projected from latents.
+    /// True if keys and values are projected from a compressed (latent) representation.
     pub fn has_latents(&self) -> bool {
         self.nodes().any(|it| it.op.name == LATENTS)
     }
@@ -248,7 +247,8 @@ impl Block {
         self.with_surroundings(OffloadModule::of)
     }
 
-    /// A function of each operator and the facts about the block that decide the modules that it belongs to.
+    /// Applies a function to each operator and to the facts about the block that decide which modules the operator
+    /// belongs to.
     fn with_surroundings<T>(&self, of: impl Fn(&Op, Within<'_>) -> T) -> Vec<T> {
         let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
         let has_latents = self.has_latents();
@@ -303,18 +303,18 @@ pub struct ParameterCounts {
     pub embedding: u64,
     /// Parameters of experts that a router chooses among.
     pub routed: u64,
-    /// Parameters that one token passes through: all but those of experts that it is not sent to.
+    /// Parameters that one token passes through: all except those of experts that it is not sent to.
     pub active: u64,
     /// Parameters that are trained.
     pub trained: u64,
 }
 
-/// A model as a chain of blocks, each distinct block stored once.
+/// A model as a chain of blocks; each distinct block is stored once.
 #[derive(Clone, Debug)]
 pub struct Graph {
     classes: Vec<Block>,
     chain: Vec<BlockRun>,
-    /// Names of the operators of blocks that equal an earlier one but for their names, by position in the chain.
+    /// Names of the operators of blocks that equal an earlier block in all but names, by position in the chain.
     renamed: BTreeMap<usize, Vec<String>>,
     /// Modules that selective recompute applies to, where these were chosen.
     modules: Option<RecomputeModules>,
@@ -323,8 +323,9 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The chain of `blocks`, each with its repeat count. Equal blocks become one class, wherever they stand; but the
-    /// first and the last are classes of their own, as one takes data and the other ends in the loss.
+    /// The chain of `blocks`, each with its repeat count. Equal blocks become one class, wherever they are in the
+    /// chain. The first and the last are always classes of their own, as one takes data and the other ends in the
+    /// loss.
     ///
     /// # Errors
     ///
@@ -377,7 +378,7 @@ impl Graph {
         Ok(Self { classes, chain, renamed, modules: None, class: None })
     }
 
-    /// A chain of the same structure, with each class of blocks replaced by `make` of it.
+    /// A chain of the same structure, in which `make` replaces each class of blocks.
     pub(super) fn try_map<E>(&self, make: impl Fn(&Block) -> Result<Block, E>) -> Result<Self, E> {
         let classes = self.classes.iter().map(make).collect::<Result<_, E>>()?;
         let class = self.class.clone();
@@ -396,14 +397,15 @@ impl Graph {
         self.class.as_deref()
     }
 
-    /// The graph with selective recompute of all operators but attention, exchanges of experts' tokens, and every other
-    /// linear layer of a block, beginning with the first, which is saved. Products of experts are computed again.
+    /// The graph with selective recompute of all operators except attention, exchanges of experts' tokens, and every
+    /// other linear layer of a block, beginning with the first; the outputs of these are saved. Matrix products of
+    /// experts are recomputed.
     ///
     /// # Source
     ///
-    /// torchtitan, `_get_default_save_ops` and `SelectiveAC` in `distributed/activation_checkpoint.py`: what is saved is
-    /// `aten.mm`, every second time, kernels of attention, `all_to_all_single` and DeepEP's dispatch and combine; experts
-    /// are `_grouped_mm`, and the router's product is left out of the count.
+    /// torchtitan, `_get_default_save_ops` and `SelectiveAC` in `distributed/activation_checkpoint.py`. It saves every
+    /// second `aten.mm`, attention kernels, `all_to_all_single`, and DeepEP's dispatch and combine. Experts are
+    /// `_grouped_mm`, and the router's product is not counted.
     #[must_use]
     pub fn keeping_every_other_linear(mut self) -> Self {
         for block in &mut self.classes {
@@ -423,13 +425,14 @@ impl Graph {
         self
     }
 
-    /// The graph with selective recompute of these modules, in all blocks but the first and the last.
+    /// The graph with selective recompute of these modules in all blocks except the first and the last.
     ///
     /// # Errors
     ///
     /// [`GraphError::NoModule`] where no block has one of them.
     pub fn recomputing(mut self, modules: RecomputeModules) -> Result<Self, GraphError> {
-        // Separate norms may be asked for where a model has none: Megatron-Core takes `layernorm` for dense models too.
+        // Recompute of norms may be asked for where a model has no separate ones: Megatron-Core accepts `layernorm`
+        // for dense models too.
         let lacks = |module: &RecomputeModule| {
             *module != RecomputeModule::SeparateNorms && !self.has_module(*module)
         };
@@ -457,7 +460,8 @@ impl Graph {
         all.any(|recomputable| recomputable != Recomputable::No)
     }
 
-    /// The modules whose saved tensors may be offloaded, of all blocks but the first and the last; `None` without any.
+    /// The modules whose saved tensors may be offloaded, over all blocks except the first and the last; `None` if
+    /// there are none.
     pub fn offload_modules(&self) -> Option<OffloadModules> {
         let layers = 1..self.classes.len().saturating_sub(1).max(1);
         OffloadModules::new(self.classes[layers].iter().flat_map(Block::offload_modules).flatten())
@@ -488,8 +492,8 @@ impl Graph {
         self.chain.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count as usize))
     }
 
-    /// Name of an operator of the block at a position of the chain; the position is part of it where another block of
-    /// the chain has an operator of that name.
+    /// Name of an operator of the block at a position of the chain; it includes the position where another block of
+    /// the chain has an operator of the same name.
     pub fn op_name(&self, position: usize, class: ClassId, op: OpId) -> String {
         let block = self.class(class);
         let own = &block.op(op).name;
@@ -502,7 +506,7 @@ impl Graph {
         if is_repeated { format!("{}.{position}.{own}", block.name()) } else { own.clone() }
     }
 
-    /// Number of blocks of a class that have other names than it.
+    /// Number of blocks of a class whose operators have other names than those of the class.
     fn renamed_of(&self, class: ClassId) -> usize {
         let of_class = self.blocks().enumerate().filter(|(_, it)| *it == class);
         of_class.filter(|(position, _)| self.renamed.contains_key(position)).count()
@@ -548,7 +552,7 @@ impl Graph {
                         counts.routed += own;
                         counts.active += own / num_experts * block.top_k().unwrap_or(num_experts);
                     }
-                    // Weights of experts that put out what they take, which nothing reads.
+                    // Weights of experts whose output is their input; nothing reads them.
                     OpKind::Dispatch { .. } => {}
                     _ => counts.active += own,
                 }

@@ -73,13 +73,13 @@ impl BlockBuilder {
         Ok(self.copy(op, inputs))
     }
 
-    /// Adds an operator copied from another block, with inputs of the same shapes.
+    /// Adds a copy of another block's operator, with inputs of the same shapes.
     pub(super) fn copy(&mut self, op: Op, inputs: &[Value]) -> Value {
         self.ops.push((op, inputs.to_vec()));
         OpId(self.ops.len() - 1)
     }
 
-    /// Lets names of operators that are added from now on begin with `prefix`.
+    /// Prepends `prefix` to the names of operators that are added from now on.
     pub fn set_prefix(&mut self, prefix: impl Into<String>) {
         self.prefix = prefix.into();
     }
@@ -114,8 +114,8 @@ impl BlockBuilder {
         self.ops[value.0].0.parameters.push(parameter);
     }
 
-    /// Ties all parameters of the operators from the `first` on but those of `kept` names, to those of operators whose
-    /// names begin with `prefix` where theirs begin with the builder's.
+    /// Ties all parameters of the operators from the `first` on, except operators with `kept` names. Each parameter is
+    /// tied to that of the operator with the same name, but with `prefix` in place of the builder's prefix.
     pub fn tie_since(&mut self, first: usize, prefix: &str, kept: impl Fn(&str) -> bool) {
         for (op, _) in self.ops.iter_mut().skip(first).filter(|(op, _)| !kept(&op.name)) {
             let rest = op.name.strip_prefix(&self.prefix).unwrap_or(&op.name);
@@ -134,7 +134,7 @@ impl BlockBuilder {
         self.tie(value, "weight", target);
     }
 
-    /// Ties a parameter of `value` to that of the operator called `target`.
+    /// Ties a parameter of `value` to the same parameter of the operator called `target`.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! From a block and the placement of its tensors to the work that one rank does.
+//! Computes the work of one rank from a block and the placement of its tensors.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use super::keeps::Keeps;
 use super::kernels;
 use super::op::{NormKind, Op, OpKind, Recurrence};
 use super::parameter::Parameter;
-use super::placement::{self, Move, Placement};
+use super::place::between_blocks;
+use super::placement::{Move, Placement};
 use super::recomputable::Recomputable;
 use super::sharded::Sharded;
 use super::tensor::{DimName, Extent};
@@ -19,9 +20,9 @@ use crate::collective::Collective;
 use crate::units::Bytes;
 
 impl Block {
-    /// Work of one rank for one micro-batch, with the activations that it saves: the rank whose experts are the busiest
-    /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest
-    /// of padded sequences.
+    /// Work of one rank for one micro-batch, with the activations that it saves. Time is that of the rank with the
+    /// busiest experts, and of the mean padded sequence; memory is that of the rank that gets the most tokens over all
+    /// layers, and of the longest sequence.
     pub fn work(&self, setting: &ShardContext) -> BlockWork {
         let with = |busiest: u64, tokens: u64| ShardContext {
             routed: RoutedTokens { busiest, ..setting.routed },
@@ -32,7 +33,7 @@ impl Block {
         let whole = Extent::Sequence.resolve(setting.sizes);
         let (padded, longest) =
             setting.documents.map_or((whole, whole), |it| (it.padded, it.longest));
-        let placements = placement::place(self, setting.sharding, setting.embedding);
+        let placements = self.placements(setting.sharding, setting.embedding);
         let requires_grad = self.requires_grad(setting.reads_data);
         let most = Sharded { block: self, placements, setting: with(fullest, longest) };
         let saved = most.saved();
@@ -49,7 +50,7 @@ impl Block {
                 .iter()
                 .map(|id| {
                     let output = &self.op(*id).output;
-                    sharded.bytes(*id, placement::between_blocks(output, setting.sharding))
+                    sharded.bytes(*id, between_blocks(output, setting.sharding))
                 })
                 .sum(),
             dequantised: self
@@ -72,14 +73,15 @@ impl Block {
     pub fn exchanges(&self, setting: &ShardContext) -> Vec<Exchange> {
         let whole = Extent::Sequence.resolve(setting.sizes);
         let tokens = setting.documents.map_or(whole, |it| it.padded);
-        let placements = placement::place(self, setting.sharding, setting.embedding);
+        let placements = self.placements(setting.sharding, setting.embedding);
         let setting = ShardContext { sizes: setting.sizes.with_tokens(tokens), ..*setting };
         let requires_grad = self.requires_grad(setting.reads_data);
         Sharded { block: self, placements, setting }.exchanges(&requires_grad)
     }
 
-    /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of
-    /// which `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
+    /// Returns whether backward recomputes the input of `op` at `slot`: this holds for outputs of convolutions before
+    /// a scan, because `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves only the inputs of the
+    /// convolutions.
     pub fn recomputes_input(&self, op: OpId, slot: usize) -> bool {
         let OpKind::Recurrence { kind, .. } = self.op(op).kind else { return false };
         let is_scan = matches!(kind, Recurrence::StateSpace { .. } | Recurrence::SelectiveScan);
@@ -88,13 +90,13 @@ impl Block {
     }
 }
 
-/// A saved tensor, as the operators that save it are gone through.
+/// A saved tensor, while the operators that save it are visited.
 #[derive(Clone, Copy, Debug)]
 struct SavedTensor {
     bytes: Bytes,
-    /// The first operator in forward order that saves it: backward frees it after this one.
+    /// The first operator in forward order that saves the tensor: backward frees it after this operator.
     until: OpId,
-    /// True if no operator that saves it keeps it on the device.
+    /// True if every operator that saves the tensor offloads it.
     is_offloadable: bool,
 }
 
@@ -132,7 +134,7 @@ impl Sharded<'_> {
                     let bytes = self.input_bytes(node.id, 0);
                     both(Axis::Expert, Collective::AllToAll, bytes, bytes);
                 }
-                // Each rank has all positions of some heads, whatever attention does (Megatron-Core,
+                // Each rank has all positions of some heads, whichever kind attention uses (Megatron-Core,
                 // `mamba_context_parallel.py`).
                 OpKind::Recurrence { .. } if sharding.context_parallel > 1 => {
                     self.head_exchanges(node.id, &mut exchanges);
@@ -142,8 +144,8 @@ impl Sharded<'_> {
                 {
                     self.head_exchanges(node.id, &mut exchanges);
                 }
-                // Ring attention: keys and values go once round; in backward they go round again,
-                // and their gradients with them (Liu et al. 2023, arXiv 2310.01889).
+                // Ring attention: keys and values make one round in forward; in backward they make another, with their
+                // gradients (Liu et al. 2023, arXiv 2310.01889).
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.context_parallel > 1 =>
                 {
@@ -152,7 +154,7 @@ impl Sharded<'_> {
                         OpKind::Attention { mask, .. } => 1..mask.inputs(),
                         _ => 1..sources.len(),
                     };
-                    // Keys that are the values too, or have them as a part, go round once.
+                    // Keys that are also the values, or contain them, make the round once.
                     let has = |key: OpId, value: OpId| {
                         let is_joined = matches!(self.block.op(key).kind, OpKind::Concat { .. });
                         key == value || is_joined && self.block.inputs(key).contains(&value)
@@ -170,9 +172,9 @@ impl Sharded<'_> {
         exchanges
     }
 
-    /// All-to-alls of attention: its inputs become all positions of a shard of the heads, and its output all heads of a
-    /// shard of the positions, for which the output's consumer waits; in backward the gradients go the reverse way
-    /// (Jacobs et al. 2023, arXiv 2309.14509, section 3). Scores are not exchanged.
+    /// All-to-alls of attention. Its inputs become all positions of a shard of the heads; its output becomes all heads
+    /// of a shard of the positions, and the output's consumer waits for that. In backward the gradients go the reverse
+    /// way (Jacobs et al. 2023, arXiv 2309.14509, section 3). Scores are not exchanged.
     fn head_exchanges(&self, op: OpId, exchanges: &mut Vec<Exchange>) {
         let inputs = self.block.inputs(op).iter().zip(0..);
         let is_of_heads =
@@ -225,7 +227,7 @@ impl Sharded<'_> {
         for op in self.block.outputs() {
             let tensor = &self.block.op(*op).output;
             let from = self.placements.outputs[op.index()];
-            let to = placement::between_blocks(tensor, self.setting.sharding);
+            let to = between_blocks(tensor, self.setting.sharding);
             let forward = from.moved_to(to).map(|it| (Pass::Forward, it));
             let back = from.gradient_moved_back(to, false).filter(|_| requires_grad[op.index()]);
             for (pass, collective) in
@@ -236,7 +238,7 @@ impl Sharded<'_> {
             }
         }
         for op in &self.placements.sharded_reductions {
-            // A sum of squares, or maximum, sum of exponentials and target logit: 4 bytes a row each.
+            // A sum of squares, or the maximum, the sum of exponentials and the target logit: 4 bytes per row each.
             let rows = self.row_count(*op);
             let (forward, backward) = match self.block.op(*op).kind {
                 OpKind::CrossEntropy { .. } => (3, 0),
@@ -266,17 +268,16 @@ impl Sharded<'_> {
             .any(|(slot, input)| *input == source && kept.contains(&Keeps::Input(slot)))
     }
 
-    /// True if the operator's products read inputs that are cast for them: linear layers but for the head, which stays
-    /// in 16 bits.
+    /// True if the operator's matrix products read inputs that were cast for them: linear layers except the head,
+    /// which stays in 16 bits.
     fn is_cast(&self, op: OpId) -> bool {
         let op = self.block.op(op);
         let is_linear = matches!(op.kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. });
         is_linear && op.output.dim(DimName::Vocabulary).is_none()
     }
 
-    /// True if an operator does not save an input that its gradient takes: experts' outputs where the framework does
-    /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes
-    /// again.
+    /// True if an operator does not save an input that its gradient needs: experts' outputs where the framework does
+    /// not save them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan recomputes.
     fn is_left_out(&self, op: OpId, slot: usize) -> bool {
         let kind = &self.block.op(op).kind;
         slot == 0 && *kind == OpKind::Combine && !self.setting.keeps_expert_outputs
@@ -348,8 +349,9 @@ impl Sharded<'_> {
             if between > Bytes::ZERO {
                 save(node.id, SavedPart::Between, between);
             }
-            // The router's weights multiply what experts' activation functions put out: gated ones in one kernel, which
-            // keeps its inputs alone (Megatron-Core's `weighted_bias_swiglu`), others in a product, which keeps both.
+            // The router's weights multiply the outputs of the experts' activation functions. For gated activations
+            // this is one kernel, which saves only its inputs (Megatron-Core's `weighted_bias_swiglu`); for others it
+            // is a separate product, which saves both.
             let is_of_experts = node.op.output.is_routed() && !self.setting.keeps_expert_outputs;
             if is_of_experts && matches!(node.op.kind, OpKind::Activation(_)) {
                 save(node.id, SavedPart::Unweighted, self.output_bytes(node.id));
@@ -410,7 +412,8 @@ impl Sharded<'_> {
         self.block.op(op).recomputable.among(self.setting.sharding.expert_parallel)
     }
 
-    /// For each operator, whether the tensors that it saves are offloaded: where modules were chosen, those of these.
+    /// For each operator, whether the tensors that it saves are offloaded. Where modules were chosen, only those of
+    /// these modules are.
     fn is_offloaded(&self) -> Vec<bool> {
         let Some(modules) = self.setting.offloaded else {
             return vec![true; self.block.nodes().len()];
@@ -428,23 +431,23 @@ impl Sharded<'_> {
         }
     }
 
-    /// Bytes that the functions of an operator save, in addition to its inputs and outputs: of a root mean square norm
-    /// the input cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's
-    /// softmax its output in fp32, before the cast. Models without rotary embeddings do not cast; of OPT and BLOOM it
-    /// is not counted.
+    /// Bytes that the functions of an operator save, in addition to its inputs and outputs. A root mean square norm
+    /// saves its input cast to fp32 and the normalised input; a gated activation, the function of the gate;
+    /// attention's softmax, its output in fp32, before the cast. Models without rotary embeddings do not cast; the
+    /// cast of OPT and BLOOM is not counted.
     ///
     /// # Source
     ///
     /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
-    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, `GemmaRMSNorm` of `modeling_gemma.py`, and what
-    /// PyTorch's derivatives of the functions that they call take. The norm's input in 16 bits is not saved.
+    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`; `GemmaRMSNorm` of `modeling_gemma.py`; and the
+    /// tensors that PyTorch's derivatives of the called functions read. The norm's input in 16 bits is not saved.
     fn saved_by_eager(&self, op: OpId) -> Bytes {
         let compute_bytes = self.setting.compute_bytes;
         let wider = |bytes: Bytes| {
             Bytes::new(bytes.get() / compute_bytes * 4_u64.saturating_sub(compute_bytes))
         };
         match self.block.op(op).kind {
-            // A scale plus 1 multiplies the normalised input before that is cast back.
+            // The normalised input is multiplied by the scale plus 1 before it is cast back.
             ref kind @ OpKind::Norm { unit_offset, .. } if is_rms_norm(kind) => {
                 let input = self.input_bytes(op, 0);
                 input * 2 + wider(input) * (1 + u64::from(unit_offset))
@@ -461,7 +464,7 @@ impl Sharded<'_> {
         self.block.nodes().any(|node| matches!(node.op.kind, OpKind::Rotary(_)))
     }
 
-    /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and
+    /// Bytes that a recurrence saves in addition to its inputs and output. The delta rule saves normalised queries and
     /// keys of each value head, values, the inverse of each chunk's triangle, and decays in fp32. A chunk is no longer
     /// than a sequence.
     ///
@@ -488,8 +491,8 @@ impl Sharded<'_> {
         Bytes::new(by_key + values + heads * chunk * compute_bytes + 4 * decays)
     }
 
-    /// Bytes saved of an input of `op`: in its own placement if it is gathered for use and again in backward, in that
-    /// of its use otherwise.
+    /// Bytes saved for an input of `op`: in its own placement if it is gathered for use and again in backward,
+    /// otherwise in the placement of its use.
     fn kept_bytes(&self, op: OpId, slot: usize) -> Bytes {
         let source = self.block.inputs(op)[slot];
         let from = self.placements.outputs[source.index()];
@@ -542,7 +545,7 @@ impl Sharded<'_> {
         local
     }
 
-    /// Adds a trained parameter to the counts of its shapes.
+    /// Adds a trained parameter to the shape counts.
     fn add_shape(&self, op: &Op, parameter: &Parameter, shapes: &mut ShapeCounts) {
         let sizes: Vec<u64> = self.parameter_sizes(op, parameter).collect();
         let is_weight = parameter.name == "weight";

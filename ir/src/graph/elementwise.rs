@@ -1,9 +1,10 @@
-//! Functions of elements, and of all elements along a dimension, with what PyTorch saves for their backward.
+//! Functions of elements, and of all elements along a dimension, with the tensors that PyTorch saves for their
+//! backward.
 
 use super::keeps::Keeps;
 
 named_enum! {
-    /// An elementwise function that no other operator has.
+    /// An elementwise function for which there is no other operator.
     pub enum Elementwise {
         /// Magnitude.
         Abs = "abs",
@@ -11,11 +12,11 @@ named_enum! {
         Add = "add",
         /// Sum of a tensor and a constant.
         AddConstant = "add_constant",
-        /// Negative log-likelihood of two classes, of their probability or its logit.
+        /// Negative log-likelihood of two classes, from their probability or its logit.
         BinaryCrossEntropy = "binary_cross_entropy",
-        /// Truth of a comparison, or of a function of truths, of two tensors.
+        /// Truth value of a comparison of two tensors, or of a logical function of two.
         Compare = "compare",
-        /// The same of a tensor and a constant.
+        /// Truth value of a comparison of a tensor and a constant, or of a logical function of them.
         CompareConstant = "compare_constant",
         /// Cosine.
         Cos = "cos",
@@ -65,7 +66,7 @@ named_enum! {
         Sqrt = "sqrt",
         /// Difference of two tensors.
         Subtract = "subtract",
-        /// Elements of two tensors, each where a condition says.
+        /// Elements of two tensors, chosen by a condition.
         Where = "where",
     }
 }
@@ -123,7 +124,7 @@ named_enum! {
         Sum = "sum",
         /// Their mean.
         Mean = "mean",
-        /// The largest of them.
+        /// The largest element.
         Max = "max",
         /// The root of the sum of their squares.
         Norm = "norm",

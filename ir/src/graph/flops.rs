@@ -11,19 +11,19 @@ use crate::units::Flops;
 /// Floating-point operations of a forward pass over one sequence, and of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ForwardFlops {
-    /// Operations with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do. A sliding window
-    /// counts the pairs within it.
+    /// Operations with every query-key pair of a causal mask counted, as in Megatron-LM and PaLM. With a sliding
+    /// window, only the pairs within it are counted.
     pub full: Flops,
     /// Operations without the query-key pairs that the mask hides.
     pub causal: Flops,
-    /// Operations that backward lacks of twice forward's: the gradients of frozen weights, and those of the scores by
-    /// which keys are chosen where these are not.
+    /// Operations by which backward falls short of twice forward's: the gradients of frozen weights, and those of the
+    /// scores for the choice of keys, where these scores get no gradient.
     pub not_in_backward: Flops,
 }
 
 impl ForwardFlops {
-    /// Operations of forward and backward, without the pairs that the mask hides: backward computes the gradients of
-    /// inputs and of weights, each at the cost of forward, but not all of them.
+    /// Operations of forward and backward, without the pairs that the mask hides. Backward computes the gradients of
+    /// inputs and of weights, each at the cost of forward, except those that are not needed.
     pub fn of_step(&self) -> Flops {
         self.causal * 3.0 - self.not_in_backward
     }
@@ -43,7 +43,7 @@ impl Graph {
         ))
     }
 
-    /// Forward FLOPs of a sequence of documents: pairs within them count.
+    /// Forward FLOPs of a sequence of documents; only pairs within a document count.
     pub fn forward_flops_of(&self, sequence_length: u64, documents: DocumentSizes) -> ForwardFlops {
         let plain =
             ShardContext::plain(Sizes { micro_batch_size: 1, sequence_length }, Sharding::NONE);

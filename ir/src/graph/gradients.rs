@@ -1,4 +1,4 @@
-//! Memory of the gradients of activations within a block's backward.
+//! Memory of activation gradients within a block's backward.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,19 @@ use crate::units::Bytes;
 /// A gradient of an operator's input.
 struct MadeGradient {
     of: OpId,
-    /// Memory that is taken for it, in the placement in which the operator reads the input.
+    /// Memory allocated for the gradient, in the placement in which the operator reads the input.
     made: Bytes,
     /// Memory that it has from then on.
     kept: Bytes,
 }
 
 impl Sharded<'_> {
-    /// The most memory that gradients of activations take in backward, less what backward has freed by then of what
+    /// Peak memory of activation gradients in backward, less what backward has freed by then of the tensors that
     /// forward saved.
     ///
-    /// Backward runs the operators in reverse. Each has the gradient of its output, makes those of its inputs, and
-    /// frees the former with what it alone still needed; a gradient that is a sum exists once.
+    /// Backward runs the operators in reverse. Each operator has the gradient of its output and computes those of its
+    /// inputs; it then frees the former, and the saved tensors that it alone still needed. A gradient that is a sum
+    /// exists once.
     pub(super) fn most_gradients(&self, requires_grad: &[bool], saved: &[Saved]) -> Bytes {
         let mut freed_by: BTreeMap<OpId, Bytes> = BTreeMap::new();
         for it in saved.iter().filter(|it| !it.is_start) {
@@ -46,7 +47,7 @@ impl Sharded<'_> {
                 live.remove(&id);
                 let is_view = self.passes_on(id);
                 for (index, it) in made.iter().enumerate() {
-                    // The first of several views stands for the memory.
+                    // Several views of one tensor share its memory, which is counted for the first view.
                     let kept = match (is_view, index) {
                         (true, 0) => own.unwrap_or_default(),
                         (true, _) => Bytes::ZERO,
@@ -61,7 +62,7 @@ impl Sharded<'_> {
         most
     }
 
-    /// Gradients that the backward of an operator makes, of those inputs that need one.
+    /// Gradients that the backward of an operator computes: those of the inputs that need one.
     fn made_gradients(&self, id: OpId, requires_grad: &[bool]) -> Vec<MadeGradient> {
         let is_in_place =
             matches!(self.setting.loss.gradient, LossGradient::InPlace | LossGradient::WithHead);
@@ -81,7 +82,7 @@ impl Sharded<'_> {
             .collect()
     }
 
-    /// Memory of the loss in addition to its gradient; with `chunked` also the gradient of the head's input in fp32.
+    /// Memory of the loss in addition to its gradient; for `chunked`, also the gradient of the head's input in fp32.
     fn loss_copies(&self, id: OpId) -> Bytes {
         if !self.is_loss(id) {
             return Bytes::ZERO;
@@ -97,7 +98,7 @@ impl Sharded<'_> {
         copies.shard(self.loss_chunks(id)) + gathered
     }
 
-    /// Elements of what the head reads whose logits a loss reads; `None` without a head.
+    /// Elements of the input of the head whose logits a loss reads; `None` without a head.
     fn inputs_of_head(&self, loss: OpId) -> Option<u64> {
         let head = self.block.inputs(loss)[0];
         let has_inputs = !self.block.inputs(head).is_empty();
@@ -127,7 +128,7 @@ impl Sharded<'_> {
         matches!(self.block.op(id).kind, OpKind::CrossEntropy { .. })
     }
 
-    /// True if the gradients of an operator's inputs are that of its output, or parts of it.
+    /// True if the gradients of an operator's inputs are the gradient of its output, or parts of it.
     fn passes_on(&self, id: OpId) -> bool {
         matches!(
             self.block.op(id).kind,

@@ -6,7 +6,7 @@ use super::parameter::Parameter;
 use super::tensor::{Dim, DimName, ElementType, Extent, Tensor};
 use super::window::Window2d;
 
-/// The output tensor of `kind` for `inputs`, or the mismatch in words.
+/// The output tensor of `kind` for `inputs`, or a description of the mismatch.
 #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
 pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String> {
     expect_arity(kind, inputs.len())?;
@@ -37,7 +37,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         OpKind::ShortConvolution { .. } => Ok(inputs[0].clone()),
         OpKind::Recurrence { kind, .. } => Ok(inputs[kind.values()].clone()),
         OpKind::Indexer { keys, block } => {
-            // Batch and positions, and where each head chooses for itself these too.
+            // Batch and positions; and heads, where each head makes its own choice.
             let rows = if inputs.len() > 2 { 2 } else { 3 };
             let chosen = Dim::fixed(DimName::Context, keys.div_ceil(*block));
             let dims = inputs[0].dims[..rows].iter().copied().chain([chosen]);
@@ -523,7 +523,7 @@ fn check_groups(input: &Tensor, out_channels: u64, groups: u64) -> Result<(), St
     Err(format!("{channels} channels in and {out_channels} out do not divide into {groups} groups"))
 }
 
-/// `input` with other channels, rows and columns.
+/// `input` with new channels, rows and columns.
 fn resized(input: &Tensor, channels: u64, sides: [u64; 2]) -> Result<Tensor, String> {
     require(input, DimName::Batch)?;
     let of =

@@ -11,8 +11,8 @@ pub enum Keeps {
     Softmax,
     /// A byte for each element of the output.
     Mask,
-    /// An index for each element (or token) of the output.
+    /// One index for each element (or token) of the output.
     Indices,
-    /// Numbers in fp32 for each row, as many as given.
+    /// This number of fp32 values for each row.
     Statistics(u64),
 }

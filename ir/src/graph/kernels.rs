@@ -1,4 +1,4 @@
-//! The kernels of each pass of each operator, with their operations and the bytes that they read and write.
+//! Kernels of each pass of each operator, with their operations and the bytes that they read and write.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use super::tensor::{DimName, ElementType};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
-/// FlashAttention's backward computes five products of the size of forward's two: the scores again, and the gradients
-/// of values, probabilities, queries and keys (Dao et al. 2022, arXiv 2205.14135, algorithm 4).
+/// FlashAttention's backward computes five products, where forward has two of the same size: the scores again, and the
+/// gradients of values, probabilities, queries and keys (Dao et al. 2022, arXiv 2205.14135, algorithm 4).
 const FLASH_BACKWARD_FLOPS: f64 = 2.5;
 
 /// All kernels of a block.
@@ -31,7 +31,7 @@ struct Kernels<'a, 'b> {
     sharded: &'a Sharded<'b>,
     requires_grad: &'a [bool],
     done: Vec<KernelWork>,
-    /// Linear layers that run fused into the product of an earlier one.
+    /// Linear layers that are fused into the matrix product of an earlier layer.
     fused: BTreeSet<OpId>,
 }
 
@@ -68,7 +68,7 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// True if a gradient of input `slot` of `op` is needed.
+    /// True if the gradient of input `slot` of `op` is needed.
     fn input_requires_grad(&self, op: OpId, slot: usize) -> bool {
         self.requires_grad[self.sharded.block.inputs(op)[slot].index()]
     }
@@ -138,8 +138,8 @@ impl Kernels<'_, '_> {
         [m, self.sharded.output_elements(op) / m, k]
     }
 
-    /// Linear layers that read the same tensor run as one product: fused query, key and value, fused gate and up
-    /// projection. Adapters stay separate products.
+    /// Linear layers that read the same tensor run as one matrix product: fused query, key and value, fused gate and
+    /// up projection. Adapters stay separate products.
     fn linear(&mut self, op: OpId, contracted: &[DimName]) {
         if self.fused.contains(&op) {
             return;
@@ -166,7 +166,7 @@ impl Kernels<'_, '_> {
         self.matmuls(op, 1, [m, n, k]);
     }
 
-    /// Kernels that dequantise a weight for its products: in forward, and again for the gradient of the input.
+    /// Kernels that dequantise a weight for its products: once in forward, and again for the input gradient.
     fn dequantise(&mut self, op: OpId) {
         let sharded = self.sharded;
         let read = sharded.quantised_bytes(op);
@@ -189,7 +189,7 @@ impl Kernels<'_, '_> {
         self.push_memory(op, Pass::InputGrad, scores * 2, scores);
     }
 
-    /// The tokens of a rank are assumed to spread evenly over its experts.
+    /// Work of a linear layer of experts; the tokens of a rank are assumed to spread evenly over its experts.
     fn grouped_linear(&mut self, op: OpId, num_experts: u64, contracted: &[DimName]) {
         let [m, n, k] = self.linear_shape(op, contracted);
         self.dequantise(op);
@@ -198,8 +198,9 @@ impl Kernels<'_, '_> {
         self.matmuls(op, local_experts, [m.div_ceil(local_experts), n, k]);
     }
 
-    /// A convolution as an implicit product: positions by output channels, summed over the window. A transposed one is
-    /// the product that makes the gradient of a plain one's input: positions of its own input by kernels of the output.
+    /// A convolution as an implicit matrix product: positions by output channels, summed over the window. A transposed
+    /// convolution is the product that computes the input gradient of a plain one: positions of its own input by
+    /// kernels of the output.
     fn convolution(&mut self, op: OpId, groups: u64, window: u64) {
         let sharded = self.sharded;
         let source = sharded.block.inputs(op)[0];
@@ -264,7 +265,8 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Number of sequences that attention takes apart: elements of its queries but for heads, positions and features.
+    /// Number of sequences that attention treats separately: elements of its queries without the dimensions of heads,
+    /// positions and features.
     fn sequences(&self, op: OpId) -> u64 {
         let of_each = [DimName::Heads, DimName::Sequence, DimName::HeadDim];
         self.sharded.input_extent(op, 0, |name| !of_each.contains(&name))
@@ -283,8 +285,8 @@ impl Kernels<'_, '_> {
         self.join_ring(op, given, output);
     }
 
-    /// Scores of all earlier keys, of which the best are chosen: half of all pairs are computed, each score is written
-    /// and read in fp32. In backward the chosen alone have scores and gradients, of blocks none.
+    /// Choice of the best among all earlier keys, by scores. Half of all pairs are computed; each score is written and
+    /// read in fp32. In backward only the chosen keys have scores and gradients; where blocks are chosen, none have.
     ///
     /// # Source
     ///
@@ -303,7 +305,7 @@ impl Kernels<'_, '_> {
         let (all, chosen) = (context.div_ceil(2), keys.min(context.div_ceil(2)));
         let given = sharded.output_bytes(query);
         self.push(op, Pass::Forward, product(all), flops(all), given, Bytes::ZERO);
-        // Rows of all heads where each chooses for itself.
+        // Rows of all heads where each head makes its own choice.
         let scored = sharded.elements(of(op), Placement::Whole) / keys.div_ceil(block);
         let scores = Bytes::new(4 * scored * all);
         self.push_memory(op, Pass::Forward, scores, scores + sharded.output_bytes(op));
@@ -312,8 +314,8 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Each step of a ring adds its result to that of the steps before: outputs in forward, gradients of the inputs
-    /// (`given`) in backward (Liu et al. 2023, arXiv 2310.01889, section 3).
+    /// Each step of a ring adds its result to the sum of the steps before: of outputs in forward, of the gradients of
+    /// the inputs (`given`) in backward (Liu et al. 2023, arXiv 2310.01889, section 3).
     fn join_ring(&mut self, op: OpId, given: Bytes, output: Bytes) {
         let sharding = self.sharded.setting.sharding;
         let is_ring = sharding.context_parallel > 1 && sharding.head_exchange() == 1;
@@ -324,8 +326,8 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward has
-    /// two products for each of forward's, and those again that make scores and states.
+    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward
+    /// has two products for each product of forward, and repeats those that compute scores and states.
     ///
     /// # Source
     ///
@@ -337,9 +339,10 @@ impl Kernels<'_, '_> {
             sharded.recurrence_shape(op);
         let chunk = chunk.min(tokens);
         let chunks = tokens.div_ceil(chunk);
-        // Batch, rows, columns and summed dimension; true of what backward computes again.
+        // Batch; rows, columns and summed dimension; and whether backward repeats the product.
         let products = match kind {
-            // Its products are of single numbers: it takes as long as its inputs and outputs are moved.
+            // The products of a selective scan are of single numbers: it takes as long as moving its inputs and
+            // outputs does.
             Recurrence::SelectiveScan => Vec::new(),
             Recurrence::StateSpace { .. } | Recurrence::FixedDecay => vec![
                 (groups, [chunk, chunk, state], true),
@@ -362,7 +365,7 @@ impl Kernels<'_, '_> {
             let batch = each * chunks;
             let kernel = Kernel::MatMul { batch, m, n, k };
             let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
-            // What goes in and out of chunks is counted below: products stay on the chip.
+            // Inputs and outputs of chunks are counted below; products stay on the chip.
             self.push(op, Pass::Forward, kernel, flops, Bytes::ZERO, Bytes::ZERO);
             for _ in 0..2 + u64::from(is_recomputed) {
                 self.push(op, Pass::InputGrad, kernel, flops, Bytes::ZERO, Bytes::ZERO);
@@ -406,7 +409,7 @@ impl Kernels<'_, '_> {
             (0..sharded.block.inputs(op).len()).map(|slot| sharded.input_bytes(op, slot)).sum();
         let y = sharded.output_bytes(op);
         let mask = || Bytes::new(sharded.output_elements(op));
-        // Bytes read and written in forward, and in backward.
+        // For each of forward and backward, bytes read and bytes written.
         let (forward, backward) = match kind {
             OpKind::Embedding { rows: EmbeddedRows::Bag, width, .. } => {
                 let width = width.extent.resolve(sharded.setting.sizes);
@@ -414,11 +417,10 @@ impl Kernels<'_, '_> {
                 let read = Bytes::new(of_rows * sharded.setting.compute_bytes);
                 ((read + inputs, y), (y + inputs, self.table_bytes(op)))
             }
-            // The gradient of the table is dense, and set to zero first (PyTorch's
-            // `embedding_dense_backward`).
+            // The gradient of the table is dense, and is first set to zero (PyTorch's `embedding_dense_backward`).
             OpKind::Embedding { .. } => ((y, y), (y, self.table_bytes(op))),
             OpKind::Dropout { .. } => ((inputs, y + mask()), (y + mask(), inputs)),
-            // Additions fork the gradient without touching it.
+            // The gradient of a sum goes to each summand unchanged.
             OpKind::Add | OpKind::AddParameter { .. } | OpKind::PrependParameter => {
                 ((inputs, y), (Bytes::ZERO, Bytes::ZERO))
             }
@@ -469,8 +471,8 @@ impl Kernels<'_, '_> {
         Bytes::new(elements * self.sharded.setting.compute_bytes)
     }
 
-    /// Logits become a softmax in fp32, which is read for maximum and sum; backward turns it into
-    /// the gradient (Megatron-LM's vocabulary-parallel cross-entropy).
+    /// Bytes of the cross-entropy. Logits become a softmax in fp32, which is read for maximum and sum; backward turns
+    /// the softmax into the gradient (Megatron-LM's vocabulary-parallel cross-entropy).
     fn cross_entropy_bytes(&self, op: OpId) -> ((Bytes, Bytes), (Bytes, Bytes)) {
         let logits = self.sharded.input_bytes(op, 0);
         let softmax = Bytes::new(

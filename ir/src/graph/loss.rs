@@ -8,14 +8,15 @@ use std::str::FromStr;
 pub enum Loss {
     /// From all logits of a micro-batch at once.
     Plain,
-    /// Head and loss in this number of chunks of the tokens, forward and backward, one after the other.
+    /// Head and loss together, in this number of chunks of the tokens, one chunk after the other; each chunk forward
+    /// and backward.
     Chunked(u64),
-    /// Fused with the head, in chunks as the kernel chooses them.
+    /// Fused with the head, in chunks that the kernel chooses.
     Fused,
 }
 
-/// Chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users name no other
-/// number.
+/// Number of chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users give no
+/// other number.
 pub const USUAL_CHUNKS: u64 = 8;
 
 impl fmt::Display for Loss {
@@ -46,37 +47,36 @@ impl FromStr for Loss {
 }
 
 named_enum! {
-    /// Where the loss's gradient goes, and with it the memory of the loss.
+    /// Storage of the gradient of the loss, which decides the memory of the loss.
     pub enum LossGradient {
-        /// Over the logits, in forward: Transformer Engine's `parallel_cross_entropy`.
+        /// The gradient overwrites the logits, in forward: Transformer Engine's `parallel_cross_entropy`.
         InPlace = "in-place",
-        /// Into memory of its own, from logits in 16 bits: kernels that keep statistics of rows alone, such as those of
-        /// `flash_attn.losses.cross_entropy`.
+        /// The gradient has its own memory, and logits are in 16 bits: kernels that save only statistics of rows, such
+        /// as those of `flash_attn.losses.cross_entropy`.
         Fused = "fused",
-        /// As `fused` where blocks are compiled, and the loss with them; as `loss-parallel` where they are
-        /// not.
+        /// As `fused` where blocks, and with them the loss, are compiled; as `loss-parallel` where they are not.
         Compiled = "compiled",
-        /// Over the softmax in fp32, and then into memory of its own as it is cast: Megatron-Core's
+        /// The gradient overwrites the softmax in fp32, and is then cast into its own memory: Megatron-Core's
         /// `vocab_parallel_cross_entropy`.
         OverSoftmax = "over-softmax",
-        /// The same with one copy more in fp32: Megatron-Core's `fused_vocab_parallel_cross_entropy`, whose compiled
-        /// function does not write its argument, and Megatron-LM's until 2023, which subtracted the maximum into a new
-        /// tensor.
+        /// As `over-softmax`, with one more copy in fp32: Megatron-Core's `fused_vocab_parallel_cross_entropy`, whose
+        /// compiled function does not write to its argument, and the loss of Megatron-LM until 2023, which wrote
+        /// logits minus the maximum into a new tensor.
         OverCopy = "over-copy",
-        /// PyTorch's `cross_entropy` of logits in fp32: log-softmax, its gradient and that of the logits.
-        /// A dispatch mode counts 12 bytes a logit at once in a step of transformers 5.24's `Trainer`.
+        /// PyTorch's `cross_entropy` of logits in fp32: log-softmax, its gradient and the gradient of the logits. A
+        /// dispatch mode counts 12 bytes per logit at the same time in a step of transformers 5.24's `Trainer`.
         Apart = "apart",
-        /// The same, and under PyTorch's `loss_parallel` where tensor-parallel ranks share the vocabulary: its
-        /// `_nll_loss_and_log_softmax_backward` has log-softmax, exponentials, the labels' part and their sum at once.
-        /// A dispatch mode counts 16 bytes a logit in that function of PyTorch 2.15.
+        /// As `apart`; and PyTorch's `loss_parallel` where tensor-parallel ranks share the vocabulary. The latter's
+        /// `_nll_loss_and_log_softmax_backward` holds log-softmax, exponentials, the labels' part and their sum at the
+        /// same time. A dispatch mode counts 16 bytes per logit in this function of PyTorch 2.15.
         LossParallel = "loss-parallel",
-        /// PyTorch's `cross_entropy` of logits as they are.
+        /// PyTorch's `cross_entropy` of logits in their own format.
         Uncast = "uncast",
-        /// The head and the loss of a chunk of the tokens at a time, forward and backward, each as `fused`; the
-        /// gradient of what the head reads is gathered in fp32: torchtitan's `ChunkedLossWrapper`.
+        /// Head and loss of one chunk of the tokens at a time, forward and backward, each chunk as `fused`; the
+        /// gradient of the head's input is accumulated over chunks in fp32: torchtitan's `ChunkedLossWrapper`.
         Chunked = "chunked",
-        /// The same in chunks whose logits take about as much as what the head reads, the gradient over the logits, and
-        /// all in forward: Liger's `fused_linear_cross_entropy`.
+        /// As `chunked`, with chunks whose logits take about as much memory as the head's input; the gradient
+        /// overwrites the logits, and everything runs in forward: Liger's `fused_linear_cross_entropy`.
         WithHead = "with-head",
     }
 }
@@ -86,23 +86,23 @@ named_enum! {
 pub struct LossKind {
     /// Where its gradient goes.
     pub gradient: LossGradient,
-    /// Chunks of the tokens, of [`LossGradient::Chunked`].
+    /// Number of chunks of the tokens, for [`LossGradient::Chunked`].
     pub chunks: u64,
 }
 
 impl LossKind {
-    /// A loss with the usual number of chunks, if it has chunks.
+    /// A loss with the usual number of chunks, where its kind has chunks.
     pub const fn usual(gradient: LossGradient) -> Self {
         Self { gradient, chunks: USUAL_CHUNKS }
     }
 
-    /// Number of chunks in which the logits of `tokens` tokens are computed, of a head from `hidden` features to
+    /// Number of chunks in which the logits of `tokens` tokens are computed, for a head from `hidden` features to
     /// `vocabulary` logits.
     ///
     /// # Source
     ///
-    /// Liger-Kernel, `fused_linear_cross_entropy_forward`: a chunk has as many tokens as the least power of two that is
-    /// not below tokens / (vocabulary / hidden), with both quotients rounded up.
+    /// Liger-Kernel, `fused_linear_cross_entropy_forward`: the tokens of a chunk are the smallest power of two that is
+    /// at least tokens / (vocabulary / hidden), with both quotients rounded up.
     pub fn num_chunks(self, tokens: u64, hidden: u64, vocabulary: u64) -> u64 {
         match self.gradient {
             LossGradient::Chunked => self.chunks.clamp(1, tokens.max(1)),
@@ -122,7 +122,8 @@ impl LossGradient {
         matches!(self, Self::Chunked | Self::WithHead)
     }
 
-    /// Bytes for each logit from the loss's forward to its backward, where logits have `compute_bytes` each.
+    /// Bytes per logit that are held from the forward to the backward of the loss, where a logit takes
+    /// `compute_bytes`.
     pub const fn saved_bytes(self, compute_bytes: u64) -> u64 {
         match self {
             Self::Chunked | Self::WithHead => 0,
@@ -131,8 +132,8 @@ impl LossGradient {
         }
     }
 
-    /// Bytes for each logit in the loss's backward in addition to those and the gradient that it returns, with the
-    /// vocabulary shared by tensor-parallel ranks or not.
+    /// Further bytes per logit in the loss's backward, in addition to [`Self::saved_bytes`] and the returned gradient;
+    /// `is_shared` says that tensor-parallel ranks share the vocabulary.
     pub const fn copied_bytes(self, compute_bytes: u64, is_shared: bool) -> u64 {
         match self {
             Self::InPlace | Self::Fused | Self::Compiled | Self::OverSoftmax => 0,

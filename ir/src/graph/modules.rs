@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 /// A kind of module of a layer.
 pub trait LayerModule: Copy + Eq + 'static {
-    /// All values, sixteen at most.
+    /// All values, at most sixteen.
     const ALL: &'static [Self];
 
     /// The name.

@@ -1,9 +1,9 @@
-//! The numbers of operators that decide their results, but not their cost: epsilons, angles, scales.
+//! Numbers of operators that decide their results but not their cost: epsilons, angles, scales.
 
 use ordered_float::OrderedFloat;
 use serde::Deserialize;
 
-/// A number of an operator. Unlike an `f64` it can be compared and hashed, as blocks are.
+/// A number in an operator's description. Unlike an `f64`, it can be compared and hashed, as blocks are.
 pub type Real = OrderedFloat<f64>;
 
 /// Rotary position embedding of the features of heads (Su et al. 2021, arXiv 2104.09864).
@@ -13,7 +13,7 @@ pub struct Rotation {
     pub features: Option<u64>,
     /// Pairing of the features that are rotated together.
     pub pairs: RotaryPairs,
-    /// The base: pair `i` of `d / 2` turns by `theta^(-2 i / d)` a position.
+    /// The base: pair `i` of `d / 2` turns by `theta^(-2 i / d)` per position.
     pub theta: Real,
     /// Change of the angles for sequences longer than the original training length.
     pub scaling: RotaryScaling,
@@ -53,13 +53,13 @@ pub enum RotaryScaling {
         /// Divisor of the angles.
         factor: Real,
     },
-    /// Slow angles divided by `factor`, fast ones unchanged, and between them a blend (Llama 3.1).
+    /// Divides slow angles by `factor`, leaves fast ones unchanged, and blends in between (Llama 3.1).
     Llama3 {
         /// Divisor of slow angles.
         factor: Real,
-        /// Wavelengths above the original length over this are slow.
+        /// Angles are slow if their wavelength is above the original length divided by this.
         low_freq_factor: Real,
-        /// Wavelengths below the original length over this are fast.
+        /// Angles are fast if their wavelength is below the original length divided by this.
         high_freq_factor: Real,
         /// Maximum sequence length of the original training.
         original_max_position_embeddings: Real,
@@ -124,22 +124,24 @@ pub enum PositionBias {
     Relative {
         /// Number of buckets.
         num_buckets: u64,
-        /// Distance from which on all share the last bucket.
+        /// All distances from this one on share the last bucket.
         max_distance: u64,
         /// True if keys after the query have separate buckets.
         both_ways: bool,
     },
 }
 
-/// Slopes of `n` heads. Where `n` is a power of two all have `2^(-8 i / n)`, `i` from 1.
+/// Slopes of `n` heads. Where `n` is a power of two, all variants have `2^(-8 i / n)`, `i` from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AlibiSlopes {
-    /// Slopes of the power of two below, then every other one of the power above, from the first (BLOOM).
+    /// Slopes of the next power of two below `n`, then every other slope of the one above, starting with the first
+    /// (BLOOM).
     PowerBelow,
-    /// Every other slope of the power of two above, from the second, then the others from the first (MPT).
+    /// Every other slope of the next power of two above `n`, starting with the second, then the others from the first
+    /// (MPT).
     PowerAbove,
-    /// Slopes as in BLOOM, but slopes and biases in 16 bits, and scaled with the scores (Falcon).
+    /// Slopes as in BLOOM; but slopes and biases are in 16 bits, and biases are scaled with the scores (Falcon).
     Rounded,
 }
 
@@ -176,7 +178,7 @@ pub enum RouterScores {
     Sigmoid,
 }
 
-/// Groups of experts: a token chooses some groups, and then experts among those.
+/// Groups of experts: a token first chooses some groups, and then experts among those of these groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExpertGroups {
     /// Number of groups.

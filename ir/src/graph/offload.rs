@@ -15,7 +15,7 @@ named_enum! {
         /// The norm before latent attention. Before other attention it is part of [`Self::QueryKeyValue`]: Transformer
         /// Engine computes both in one module.
         AttentionNorm = "attention_norm",
-        /// Projections to queries, keys and values; of latent attention all that comes before attention itself.
+        /// Projections to queries, keys and values; for latent attention, everything before attention itself.
         QueryKeyValue = "query_key_value",
         /// Attention itself: scores, softmax and weighted sum, or the fused kernel.
         Attention = "attention",

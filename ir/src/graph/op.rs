@@ -45,8 +45,8 @@ pub enum Activation {
     Tanh,
     /// Logistic function; its backward needs its output only.
     Sigmoid,
-    /// Of `x` above 0 `a x^2 + x / 2`, below `b (exp(x) - 1 - x) + x / 2`, with two trained numbers (Huang and Schlag
-    /// 2024, arXiv 2411.13010; Apertus).
+    /// `a x^2 + x / 2` for `x` above 0, `b (exp(x) - 1 - x) + x / 2` below, where `a` and `b` are trained (Huang and
+    /// Schlag 2024, arXiv 2411.13010; Apertus).
     Xielu,
 }
 
@@ -55,7 +55,7 @@ pub enum Activation {
 pub enum EmbeddedRows {
     /// The row of the token's own id, or of the id of a later token.
     Tokens {
-        /// Distance to that token; beyond the sequence's end the row is the first.
+        /// Distance to that token; beyond the end of the sequence, the first row is looked up.
         ahead: u64,
     },
     /// The row of the token's position in the sequence.
@@ -63,9 +63,9 @@ pub enum EmbeddedRows {
         /// The row of the first position: earlier rows stand for no position (OPT, RoBERTa).
         first: u64,
     },
-    /// The first row: there is one sequence, all of one type.
+    /// The first row: there is one sequence, and all its tokens have one type.
     TokenTypes,
-    /// The sum or mean of the rows of all tokens along the last dimension: a bag of categories of a recommender.
+    /// The sum or mean of the rows of all tokens along the last dimension: a bag of categories in a recommender.
     Bag,
 }
 
@@ -92,7 +92,7 @@ pub enum OpKind {
         /// True if it counts among the model's parameters.
         counts: bool,
     },
-    /// `y = x W + b`: contracts `contracted` of \[x\] against the weight's dimensions of that name.
+    /// `y = x W + b`: sums over the dimensions `contracted` of \[x\], which the weight also has.
     Linear {
         /// The dimensions of the input that are summed over.
         contracted: Vec<DimName>,
@@ -113,24 +113,25 @@ pub enum OpKind {
         /// True if a bias is added.
         bias: bool,
     },
-    /// The `keys` earlier keys that each query attends to, by scores of its own \[q, k, weights of heads\]; without
-    /// weights each head chooses for itself \[q, k\].
+    /// The `keys` earlier keys that each query attends to, chosen by scores of the operator's own \[q, k, weights of
+    /// heads\]; without weights each head makes its own choice \[q, k\].
     Indexer {
         /// Number of keys.
         keys: u64,
         /// Number of neighbouring keys that are chosen together.
         block: u64,
     },
-    /// One key for each block of positions: their sum, weighted by the softmax of gates to which a trained number for
-    /// each position of a block is added \[x, gates\] (DeepSeek-AI 2026, *DeepSeek-V4*, section 2.3).
+    /// One key for each block of positions: their weighted sum. The weights are the softmax of gates, to which a
+    /// trained number for each position of a block is added \[x, gates\] (DeepSeek-AI 2026, *DeepSeek-V4*, section
+    /// 2.3).
     Compress {
         /// Positions of a block.
         block: u64,
-        /// True if half of the features are added to the block after, so that blocks overlap.
+        /// True if half of the features are added to the next block, so that blocks overlap.
         overlaps: bool,
     },
-    /// Fused attention \[q, k, v; compressed keys and chosen ones where there are any\] that never stores its scores;
-    /// saves the output and a log-sum-exp.
+    /// Fused attention, which never stores its scores; it saves the output and a log-sum-exp \[q, k, v; compressed and
+    /// chosen keys where there are any\].
     Attention {
         /// Positions that a query attends to.
         mask: AttentionMask,
@@ -141,16 +142,16 @@ pub enum OpKind {
         /// Fraction of probabilities zeroed at random. The mask is recomputed in backward, not saved.
         dropout: Real,
     },
-    /// A causal convolution over the sequence of each feature by itself, with an activation \[x\].
+    /// A causal convolution of each feature along the sequence, with an activation \[x\].
     ShortConvolution {
         /// Number of positions that an output depends on.
         kernel: u64,
         /// True if a bias is added.
         bias: bool,
-        /// The function of its output, in the same kernel.
+        /// The function applied to the convolution's output, in the same kernel.
         activation: Option<Activation>,
     },
-    /// A recurrence over the sequence, computed chunk by chunk; backward computes its states again.
+    /// A recurrence over the sequence, computed chunk by chunk; backward recomputes its states.
     Recurrence {
         /// The recurrence.
         kind: Recurrence,
@@ -196,8 +197,8 @@ pub enum OpKind {
     Multiply,
     /// An elementwise function of one tensor, or of two that are broadcast to each other \[a, b\].
     Elementwise(Elementwise),
-    /// Product of two tensors: sums over `over`, which both have, once for each index of the other dimensions that both
-    /// have \[a, b\]. The output has the dimensions of a, then those that only b has.
+    /// Product of two tensors \[a, b\]: sums over the dimensions `over`, which both have, separately for each index of
+    /// the other dimensions that both have. The output has the dimensions of a, then those that only b has.
     Product {
         /// The dimensions that are summed over.
         over: Vec<DimName>,
@@ -219,13 +220,13 @@ pub enum OpKind {
         /// The dimension with its new, larger extent.
         dim: Dim,
     },
-    /// Elements of one dimension at fixed indices \[x\]: rolled, flipped, or some of them.
+    /// Elements of one dimension at fixed indices, which may roll, flip or select them \[x\].
     Take {
-        /// The dimension with as many elements as there are indices.
+        /// The dimension, with one element for each index.
         dim: Dim,
     },
-    /// A clamped SwiGLU, `(value + 1) gate sigmoid(1.702 gate)`, the gate clamped from above at `limit`, the value on
-    /// both sides (gpt-oss) \[gate, value\].
+    /// A clamped SwiGLU, `(value + 1) gate sigmoid(1.702 gate)` \[gate, value\] (gpt-oss). The gate is clamped at
+    /// `limit` from above only, the value on both sides.
     ClampedSwiGlu {
         /// Magnitude at which gate and value are clamped.
         limit: Real,
@@ -269,10 +270,10 @@ pub enum OpKind {
         /// Dimensions of the tensor.
         dims: Vec<Dim>,
     },
-    /// A parameter put before the sequence \[x\]: the class token.
+    /// A parameter placed before the sequence \[x\]: the class token.
     PrependParameter,
-    /// Scores every expert for every token and chooses `top_k` \[x\], or, with a correction of the scores for the
-    /// choice alone, \[x, correction\]. Outputs the probabilities.
+    /// Scores every expert for every token and chooses `top_k` \[x\]. With a second input, a correction is added to
+    /// the scores for the choice only \[x, correction\]. Outputs the probabilities.
     Router {
         /// Number of experts.
         num_experts: u64,
@@ -288,7 +289,7 @@ pub enum OpKind {
         /// Number of experts that each token goes to.
         top_k: u64,
     },
-    /// Brings the experts' outputs back and sums them by their weights \[y, probabilities\].
+    /// Returns the experts' outputs to their tokens and sums them by the router's weights \[y, probabilities\].
     Combine,
     /// The mean over tokens of the negative log-likelihood \[logits\].
     CrossEntropy {
@@ -312,9 +313,10 @@ pub enum OpKind {
         /// True if a bias is added.
         bias: bool,
     },
-    /// Transposed two-dimensional convolution \[x\]: each input element adds a kernel to the output.
+    /// Transposed two-dimensional convolution \[x\]: each element of the input adds a multiple of the kernel to the
+    /// output.
     ConvTranspose2d {
-        /// Kernel, stride, and padding that is taken off the output.
+        /// Kernel, stride, and padding, which is removed from the output.
         window: Window2d,
         /// Rows and columns added to the output at its end.
         output_padding: [u64; 2],
@@ -356,7 +358,7 @@ pub enum OpKind {
 pub enum Recurrence {
     /// Mamba-2's state-space duality \[x, B, C, time step\] (Dao and Gu 2024, arXiv 2405.21060, section 6).
     StateSpace {
-        /// Least and greatest time step, to which others are clamped.
+        /// Smallest and largest time step; values outside are clamped.
         time_steps: [Real; 2],
     },
     /// Mamba's scan, with a state for each feature \[x, B, C, time step\] (Gu and Dao 2023, arXiv 2312.00752).
@@ -371,7 +373,7 @@ pub enum Recurrence {
 }
 
 impl Recurrence {
-    /// Number of its inputs.
+    /// Number of inputs of the recurrence.
     pub(super) const fn inputs(self) -> usize {
         match self {
             Self::FixedDecay => 3,
@@ -380,7 +382,7 @@ impl Recurrence {
         }
     }
 
-    /// Index of the input that its output is shaped like: values.
+    /// Index of the input whose shape the output has: the values.
     pub(super) const fn values(self) -> usize {
         match self {
             Self::StateSpace { .. } | Self::SelectiveScan => 0,
@@ -390,7 +392,7 @@ impl Recurrence {
 }
 
 impl OpKind {
-    /// Name shared by operators whose kernels are alike.
+    /// Name shared by operators with similar kernels.
     pub const fn family(&self) -> &'static str {
         match self {
             OpKind::Norm { .. } => "norm",
@@ -425,7 +427,7 @@ impl OpKind {
             | OpKind::ShortConvolution { .. }
             | OpKind::MeanSquaredError
             | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
-            // To one position it is a mean.
+            // With one output position, it is a mean.
             OpKind::AdaptiveAveragePool2d { output } if *output != [1, 1] => vec![Keeps::Input(0)],
             OpKind::Attention { mask, .. } => {
                 let inputs = (0..mask.inputs()).map(Keeps::Input);
@@ -434,7 +436,7 @@ impl OpKind {
             OpKind::Indexer { block: 1, .. } => {
                 (0..3).map(Keeps::Input).chain([Keeps::Output]).collect()
             }
-            // The best of a block decides, so that queries and keys get no gradient.
+            // The choice of a block is discrete, so queries and keys get no gradient.
             OpKind::Indexer { .. } => vec![Keeps::Output],
             OpKind::Recurrence { kind, .. } => (0..kind.inputs()).map(Keeps::Input).collect(),
             OpKind::AttentionScores
@@ -523,7 +525,7 @@ impl Op {
         !self.parameters.is_empty() && !self.is_frozen()
     }
 
-    /// The parameters that count towards the model's: neither tied ones nor buffers.
+    /// The operator's parameters that count towards the model's total: neither tied ones nor buffers.
     pub fn own_parameters(&self) -> impl Iterator<Item = &Parameter> {
         let is_buffer = matches!(self.kind, OpKind::Buffer { counts: false, .. });
         let own = move |it: &&Parameter| it.tied_to.is_none() && !is_buffer;
@@ -551,7 +553,7 @@ impl Op {
         }
     }
 
-    /// Tensors saved for the backward. A frozen operator saves none that only the weight gradient needs.
+    /// Tensors saved for the backward. A frozen operator does not save tensors that only the weight gradient needs.
     pub fn keeps(&self) -> Vec<Keeps> {
         let for_weight_alone = matches!(
             self.kind,

@@ -9,7 +9,7 @@ pub struct Parameter {
     pub name: String,
     /// Dimensions of the tensor. A bias has only the output dimensions.
     pub dims: Vec<Dim>,
-    /// The operator of the chain whose parameter this one is, where the two are tied.
+    /// The operator of the chain that owns this parameter, where the two are tied.
     pub tied_to: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Parameter {
         }
     }
 
-    /// Sizes of its dimensions, outermost first. Every dimension of a parameter is fixed.
+    /// Sizes of the parameter's dimensions, outermost first. Every dimension of a parameter is fixed.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         let fixed = self.dims.iter().map(|dim| dim.extent.fixed());
         fixed.map(|size| size.expect("a parameter depends on neither batch nor sequence"))

@@ -1,23 +1,23 @@
-//! What selective recompute does with an operator's output.
+//! Treatment of an operator's output by selective recompute.
 
 /// Treatment of an operator's output by selective recompute: saved, or recomputed in backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Recomputable {
-    /// Saved: expensive to compute for the bytes it takes.
+    /// Saved: expensive to compute relative to its bytes.
     #[default]
     No,
-    /// Dropped and recomputed under `selective`: cheap for the bytes it takes. Unfused attention scores, norms,
+    /// Dropped and recomputed under `selective`: cheap relative to its bytes. Unfused attention scores, norms,
     /// activation functions.
     Selective,
-    /// The end of a region that `selective` recomputes as a whole: recomputed, but its output is also saved, as the
-    /// region's checkpoint does. Unfused attention's product with the values.
+    /// The last operator of a region that `selective` recomputes as a whole: it is recomputed, but its output is also
+    /// saved, as the output of a checkpointed region is. Unfused attention's product with the values.
     SelectiveEnd,
-    /// Saved where other ranks send it, and else as `Selective`: exchanges of experts' tokens.
+    /// Saved where other ranks send the output, else as `Selective`: exchanges of experts' tokens.
     UnlessReceived,
 }
 
 impl Recomputable {
-    /// The treatment where experts are spread over this number of ranks.
+    /// The treatment where experts are distributed over this number of ranks.
     pub const fn among(self, expert_parallel: u32) -> Self {
         match self {
             Self::UnlessReceived if expert_parallel > 1 => Self::No,

@@ -8,7 +8,7 @@ use super::op::{Op, OpKind};
 use super::recomputable::Recomputable;
 use super::tensor::DimName;
 
-/// Policy of which activations are recomputed in backward.
+/// Policy that decides which activations are recomputed in backward.
 ///
 /// Written `none`, `selective`, `full`, `full:4` for the first four layers of each stage, and `norms+activations`
 /// for chosen modules of every layer.
@@ -17,16 +17,16 @@ pub enum Recompute {
     /// No recompute: all activations that backward needs are saved.
     #[default]
     None,
-    /// Recompute of operators that are cheap for the bytes saved: unfused attention scores, norms, activation
+    /// Recompute of operators that are cheap relative to the bytes saved: unfused attention scores, norms, activation
     /// functions.
     Selective,
-    /// Recompute of each layer whole, from its saved input.
+    /// Recompute of each whole layer, from its saved input.
     Full,
-    /// Recompute of this number of first layers of every stage, whole; the other layers save everything (Megatron-LM's
-    /// `--recompute-method block`).
+    /// Recompute of this number of layers at the start of every stage, each as a whole; the other layers save
+    /// everything (Megatron-LM's `--recompute-method block`).
     FirstLayers(u32),
-    /// Recompute of the outputs of these modules, in every layer. The graph must have these as its selective recompute:
-    /// [`Graph::recomputing`](super::Graph::recomputing).
+    /// Recompute of the outputs of these modules, in every layer. The graph must have the same modules as its
+    /// selective recompute: [`Graph::recomputing`](super::Graph::recomputing).
     Modules(RecomputeModules),
 }
 
@@ -60,7 +60,7 @@ impl Recompute {
         }
     }
 
-    /// Recompute of the layers after the first ones of [`Self::FirstLayers`]: no layer takes less time.
+    /// Recompute of the layers after the first ones with [`Self::FirstLayers`]: no layer takes less time.
     pub const fn of_other_layers(self) -> BlockRecompute {
         match self {
             Self::FirstLayers(_) => BlockRecompute::None,
@@ -68,7 +68,7 @@ impl Recompute {
         }
     }
 
-    /// Number of first layers of each stage that are recomputed; none for policies that treat all layers alike.
+    /// Number of layers at the start of each stage that are recomputed; none for policies that treat all layers alike.
     pub const fn first_layers(self) -> Option<u32> {
         match self {
             Self::FirstLayers(count) => Some(count),
@@ -84,7 +84,7 @@ impl Recompute {
         }
     }
 
-    /// Description of the policy, where the name does not say it.
+    /// Description of the policy, where its name does not convey it.
     pub fn describe(self) -> Option<String> {
         match self {
             Self::None | Self::Selective | Self::Full => None,
@@ -113,14 +113,14 @@ impl fmt::Display for Recompute {
 }
 
 named_enum! {
-    /// A part of a layer that may be computed again by itself.
+    /// A part of a layer that can be recomputed individually.
     pub enum RecomputeModule {
         /// Attention itself: scores, softmax and weighted sum, or the fused kernel.
         Attention = "attention",
         /// Norms.
         Norms = "norms",
-        /// Norms that stand by themselves, before experts and before latents, where all others are fused with the linear
-        /// layer after them, which saves what it takes.
+        /// Norms that are separate operators: those before experts and before latents. All other norms are fused with
+        /// the linear layer after them, which saves its own input.
         SeparateNorms = "separate_norms",
         /// Activation functions of dense feed-forward blocks.
         Activations = "activations",
@@ -128,7 +128,7 @@ named_enum! {
         ExpertActivations = "expert_activations",
         /// Dense feed-forward blocks, whole.
         FeedForward = "feed_forward",
-        /// Mixtures of experts, whole: router, exchanges, experts and shared experts.
+        /// Whole mixtures of experts: router, exchanges, experts and shared experts.
         Experts = "experts",
         /// Shared experts, whole.
         SharedExperts = "shared_experts",
@@ -142,7 +142,7 @@ named_enum! {
 pub(super) struct Layer<'a> {
     /// Name of the operator, or of the layer that it is an adapter of.
     pub(super) name: &'a str,
-    /// True if an adapter's output is still to be added to the operator's output.
+    /// True if an adapter's output is yet to be added to the operator's output.
     pub(super) is_before_sum: bool,
 }
 
@@ -212,9 +212,9 @@ impl RecomputeModule {
         }
     }
 
-    /// Treatment of an operator's output if this module is recomputed. Norms, activation functions and projections from
-    /// latents drop their outputs; of the other modules the last operator's output is saved where its consumer saves
-    /// it, as the checkpoint of a region does.
+    /// Treatment of an operator's output if this module is recomputed. Norms, activation functions and projections
+    /// from latents drop their outputs. For the other modules, the last operator's output is saved if its consumer
+    /// saves it, as at the end of a checkpointed region.
     ///
     /// # Source
     ///

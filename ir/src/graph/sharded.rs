@@ -1,4 +1,4 @@
-//! Sizes on one rank of a block whose tensors have placements.
+//! Sizes, on one rank, of a block whose tensors have placements.
 
 use super::block::{Block, OpId};
 use super::op::{Op, OpKind};
@@ -13,7 +13,7 @@ use crate::units::Bytes;
 /// A block with the placements of its tensors.
 pub(super) struct Sharded<'a> {
     pub(super) block: &'a Block,
-    pub(super) placements: Placements,
+    pub(super) placements: &'a Placements,
     pub(super) setting: ShardContext,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct RecurrenceShape {
     pub(super) groups: u64,
     /// Features of a head's values.
     pub(super) features: u64,
-    /// Features of a key, or the state's numbers for each feature.
+    /// Features of a key, or state entries for each feature.
     pub(super) state: u64,
 }
 
@@ -59,8 +59,8 @@ impl Sharded<'_> {
         extent
     }
 
-    /// The extent of a dimension over all ranks. A vocabulary is padded, so that each tensor-parallel rank's shard is a
-    /// multiple of the framework's multiple.
+    /// The extent of a dimension over all ranks. A vocabulary is padded, so that the shard of each tensor-parallel
+    /// rank is a multiple of the framework's number.
     fn padded(&self, dim: Dim) -> u64 {
         let extent = dim.extent.resolve(self.setting.sizes);
         if dim.name != DimName::Vocabulary || self.setting.vocabulary_multiple < 2 {
@@ -94,13 +94,13 @@ impl Sharded<'_> {
         self.elements(&self.block.op(op).output, self.placements.outputs[op.index()])
     }
 
-    /// An input of `op`, with the placement that `op` wants.
+    /// An input of `op`, with the placement that `op` needs.
     pub(super) fn input(&self, op: OpId, slot: usize) -> (&Tensor, Placement) {
         let source = self.block.inputs(op)[slot];
         (&self.block.op(source).output, self.placements.wanted[op.index()][slot])
     }
 
-    /// Elements along those dimensions of an input of `op` that are `meant`, in the placement that it wants.
+    /// Elements of an input of `op` along the dimensions that `meant` selects, in the placement that `op` needs.
     pub(super) fn input_extent(
         &self,
         op: OpId,
@@ -112,13 +112,13 @@ impl Sharded<'_> {
         dims.map(|dim| self.local_extent(tensor, *dim, placement)).product()
     }
 
-    /// Bytes of an input of `op` on one rank, in the placement that `op` wants.
+    /// Bytes of an input of `op` on one rank, in the placement that `op` needs.
     pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
         let source = self.block.inputs(op)[slot];
         self.bytes(source, self.placements.wanted[op.index()][slot])
     }
 
-    /// True for a trained tensor and for parts of it, which are there anyway.
+    /// True for a trained tensor and for parts of it: these are in memory in any case.
     pub(super) fn is_weight(&self, op: OpId) -> bool {
         match self.block.op(op).kind {
             OpKind::Parameter { .. } => true,
@@ -186,7 +186,7 @@ impl Sharded<'_> {
         quantised.map(|parameter| self.frozen_bytes(op, parameter)).sum()
     }
 
-    /// Bytes of the quantised weight of `op` once dequantised, as products read it.
+    /// Bytes of the quantised weight of `op` once it is dequantised, as products read it.
     pub(super) fn dequantised_bytes(&self, op: OpId) -> Bytes {
         let op = self.block.op(op);
         let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);

@@ -1,14 +1,14 @@
 //! Degrees of parallelism by which operators are sharded.
 
 named_enum! {
-    /// How context-parallel ranks, which have a part of each sequence, attend to the other parts.
+    /// Exchange by which context-parallel ranks, each of which has a part of each sequence, attend to the other parts.
     #[derive(Default)]
     pub enum ContextParallelKind {
-        /// Keys and values go round a ring beside attention (Liu et al. 2023, arXiv 2310.01889).
+        /// Keys and values go round a ring, overlapped with attention (Liu et al. 2023, arXiv 2310.01889).
         #[default]
         Ring = "ring",
-        /// Queries, keys and values are exchanged for those of all positions and a share of the heads, and what
-        /// comes out is exchanged back (Jacobs et al. 2023, *DeepSpeed Ulysses*, arXiv 2309.14509).
+        /// Queries, keys and values are exchanged for those of all positions and a share of the heads; the output is
+        /// exchanged back (Jacobs et al. 2023, *DeepSpeed Ulysses*, arXiv 2309.14509).
         AllToAll = "all_to_all",
     }
 }
@@ -26,8 +26,8 @@ pub struct Sharding {
     pub context_parallel_kind: ContextParallelKind,
     /// Ranks over which the experts are distributed.
     pub expert_parallel: u32,
-    /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks, or this number of
-    /// neighbours among them; then the other tensor-parallel ranks are among the expert-parallel ones.
+    /// Ranks over which the inner features of each expert are sharded: all tensor-parallel ranks, or this number of
+    /// neighbours among them. In the latter case, the other tensor-parallel ranks are among the expert-parallel ones.
     pub expert_tensor_parallel: u32,
 }
 
@@ -61,8 +61,8 @@ impl Sharding {
         }
     }
 
-    /// Number of groups of tensor-parallel ranks among which the tokens for experts are divided; each group has a shard
-    /// of every expert that it holds on each rank.
+    /// Number of groups of tensor-parallel ranks among which the tokens for experts are divided; in each group, every
+    /// rank has a shard of every expert that the group holds.
     pub const fn expert_groups(&self) -> u32 {
         self.tensor_parallel / self.expert_tensor_parallel
     }

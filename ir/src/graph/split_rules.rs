@@ -1,4 +1,4 @@
-//! Rules of splitting an operator along an axis: what it takes of its inputs, what it leaves, and its part on a rank.
+//! Rules for splitting an operator along an axis: the placements of its inputs and output, and its part on a rank.
 
 use super::block::{Block, OpId};
 use super::builder::BlockBuilder;
@@ -12,8 +12,8 @@ use super::window::Window2d;
 use crate::collective::Collective;
 
 impl Block {
-    /// All ways of splitting an operator over a mesh, the one that splits nothing first. Sizes that the mesh does not
-    /// divide are not split.
+    /// All ways of splitting an operator over a mesh; the first splits nothing. Dimensions whose size the mesh does
+    /// not divide are not split.
     pub fn split_op(&self, op: OpId, sizes: Sizes, mesh: ByMeshAxis<u32>) -> Vec<SplitOp> {
         let fixed = |tensor: &Tensor| Tensor {
             dims: tensor
@@ -41,7 +41,7 @@ impl Block {
     }
 }
 
-/// A part of an operator, in the course of being split axis by axis.
+/// A part of an operator while it is split axis by axis.
 #[derive(Clone, Debug)]
 struct OpPart {
     kind: OpKind,
@@ -116,7 +116,8 @@ impl OpPart {
         Some(part.parameters.iter().map(Parameter::num_elements).collect())
     }
 
-    /// Splits the part along an axis of `ranks`; `None` where the operator has no such dimension, or it is not divided.
+    /// Splits the part along an axis of `ranks`; `None` where the operator has no such dimension, or where `ranks`
+    /// does not divide it.
     #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
     fn along(&mut self, axis: usize, split: SplitDim, ranks: u64) -> Option<()> {
         match (&mut self.kind, split) {
@@ -233,13 +234,13 @@ impl OpPart {
         }
     }
 
-    /// The dimension that `split` stands for, of an operator that treats its elements alike; `None` where the operator
-    /// takes sums or statistics over it, or parts of it.
+    /// The dimension that `split` stands for, in an operator that treats its elements alike; `None` where the operator
+    /// computes sums or statistics over that dimension, or reads parts of it.
     fn free_dim(&self, split: SplitDim) -> Option<DimName> {
         let tensor = self.inputs.first().unwrap_or(&self.output);
         let name = split.names().iter().copied().find(|name| tensor.dim(*name).is_some())?;
         let is_bound = match &self.kind {
-            // Ranks take statistics over their own samples, as replicas do; not over parts of an image.
+            // Ranks compute statistics over their own samples, as replicas do, but not over parts of an image.
             OpKind::Norm { kind: NormKind::BatchNorm, .. } => {
                 matches!(name, DimName::Height | DimName::Width)
             }
@@ -263,11 +264,11 @@ impl OpPart {
         (!is_bound).then_some(name)
     }
 
-    /// Splits over a dimension of inputs and output; an input without it is read whole.
+    /// Splits over a dimension of inputs and output; an input that lacks it is read whole.
     fn each(&mut self, axis: usize, name: DimName, ranks: u64) -> Option<()> {
         let position = self.inputs.first().and_then(|tensor| position(tensor, name));
         for (slot, tensor) in self.inputs.iter_mut().enumerate() {
-            // Operators that take alike tensors may call their dimensions differently.
+            // Operators with equal input shapes may name the dimensions differently.
             let like_first =
                 position.filter(|_| matches!(self.kind, OpKind::Add | OpKind::GatedActivation(_)));
             let dim = tensor.dims.iter().position(|dim| dim.name == name).or(like_first);
@@ -295,7 +296,7 @@ impl OpPart {
         Some(())
     }
 
-    /// Reads its inputs whole and leaves shards of a dimension.
+    /// Reads its inputs whole and outputs shards of a dimension.
     fn reads(&mut self, axis: usize, name: DimName, ranks: u64) -> Option<()> {
         for (wanted, tensor) in self.wanted.iter_mut().zip(&self.inputs) {
             let has_gradient = tensor.element != ElementType::Index;
@@ -306,7 +307,7 @@ impl OpPart {
         Some(())
     }
 
-    /// Takes shards of a dimension that is summed over, and leaves partial sums.
+    /// Reads shards of a dimension that is summed over, and outputs partial sums.
     fn sums_over(&mut self, axis: usize, name: DimName, ranks: u64) -> Option<()> {
         let input = self.inputs.first_mut()?;
         divide(input.dims.iter_mut().find(|dim| dim.name == name)?, ranks)?;
@@ -315,7 +316,7 @@ impl OpPart {
         Some(())
     }
 
-    /// Takes shards of one dimension and leaves shards of another, of which the first is the outermost part.
+    /// Reads shards of the dimension `from` and outputs shards of `to`, whose outermost part is `from`.
     fn renames(&mut self, axis: usize, from: DimName, to: DimName, ranks: u64) -> Option<()> {
         divide(self.inputs[0].dims.iter_mut().find(|dim| dim.name == from)?, ranks)?;
         divide(self.output.dims.iter_mut().find(|dim| dim.name == to)?, ranks)?;
@@ -324,7 +325,7 @@ impl OpPart {
         Some(())
     }
 
-    /// Splits queries, keys and values over heads; what has no heads is read whole.
+    /// Splits queries, keys and values over heads; an input without heads is read whole.
     fn heads(&mut self, axis: usize, ranks: u64) -> Option<()> {
         for (slot, tensor) in self.inputs.iter_mut().enumerate() {
             let of_heads = |dim: &&mut Dim| matches!(dim.name, DimName::Heads | DimName::KvHeads);
@@ -342,7 +343,8 @@ impl OpPart {
         Some(())
     }
 
-    /// Splits rows or columns of an image. A window that is larger than its stride takes some from the neighbours.
+    /// Splits rows or columns of an image. A window that is larger than its stride also reads some from the
+    /// neighbours.
     fn borders(
         &mut self,
         axis: usize,
@@ -360,11 +362,11 @@ impl OpPart {
         let own = size(*dim);
         let output = self.output.dims.iter_mut().find(|dim| dim.name == name)?;
         divide(output, ranks)?;
-        // What the rows that a rank puts out are computed from, with the padding at its own borders.
+        // The input rows from which a rank's output rows are computed, with the padding at its own borders.
         let rows = (size(*output) - 1) * stride + kernel;
         let taken = rows.checked_sub(2 * padding).filter(|rows| *rows > 0)?;
         let neighbours = kernel.saturating_sub(stride);
-        // Neighbours alone have what is missing.
+        // Missing rows or columns can come only from direct neighbours.
         if neighbours > own {
             return None;
         }

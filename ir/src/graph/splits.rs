@@ -1,8 +1,8 @@
-//! Operators split one by one over a mesh of ranks: the ways in which each can be split, what it then takes and leaves
-//! behind, and its part on a rank, which is the same operator with smaller tensors.
+//! Operators split individually over a mesh of ranks: the ways in which each can be split, the placements of its
+//! inputs and output, and its part on a rank, which is the same operator with smaller tensors.
 //!
-//! An operator is split along each axis of the mesh over one of its dimensions, or computed whole by all ranks of the
-//! axis. From that follow the placements of its inputs and of its output, and which gradients are partial sums.
+//! Along each axis of the mesh, an operator is split over one of its dimensions, or is computed whole by all ranks of
+//! the axis. This decides the placements of its inputs and output, and which gradients are partial sums.
 
 use super::block::{Block, OpId};
 use super::placement::Placement;
@@ -65,11 +65,11 @@ impl SplitDim {
 pub enum AxisPlacement {
     /// All of both.
     Whole,
-    /// All of the tensor, and a partial sum of the gradient: each computes something else from it.
+    /// The whole tensor, and a partial sum of the gradient, as each rank computes something different from the tensor.
     Read,
     /// A shard of both along a dimension.
     Shard(DimName),
-    /// A partial sum of the tensor, and all of the gradient.
+    /// A partial sum of the tensor, and the whole gradient.
     Partial,
 }
 
@@ -90,7 +90,7 @@ impl AxisPlacement {
         }
     }
 
-    /// The collectives that bring a tensor from this placement to `to`, and its gradient back.
+    /// The collectives that move a tensor from this placement to `to`, and its gradient back.
     pub fn moved_to(self, to: Self) -> [Option<Collective>; 2] {
         [self.value().moved_to(to.value()), to.gradient().moved_to(self.gradient())]
     }
@@ -109,7 +109,7 @@ pub struct SharedParameter {
     pub elements: u64,
     /// True along axes over which its gradient is a partial sum.
     pub is_summed: ByMeshAxis<bool>,
-    /// True if it is another operator's, which has its states.
+    /// True if the parameter belongs to another operator, which also has its optimizer states.
     pub is_tied: bool,
 }
 
@@ -133,7 +133,7 @@ pub struct SplitExchange {
 pub struct SplitOp {
     /// The dimension along each axis; `None` where all ranks of the axis compute the same.
     pub splits: ByMeshAxis<Option<SplitDim>>,
-    /// Placement that it takes of each input.
+    /// Placement in which it reads each input.
     pub wanted: Vec<ByMeshAxis<AxisPlacement>>,
     /// Placement of its output.
     pub output: ByMeshAxis<AxisPlacement>,
@@ -141,7 +141,7 @@ pub struct SplitOp {
     pub parameters: Vec<SharedParameter>,
     /// Exchanges of its own.
     pub exchanges: Vec<SplitExchange>,
-    /// A block of what one rank computes, all sizes fixed: the inputs, then the operator.
+    /// The computation of one rank as a block in which all sizes are fixed: the inputs, then the operator.
     pub block: Block,
 }
 

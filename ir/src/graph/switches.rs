@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct Switches {
-    /// How tokens come to their experts.
+    /// Method by which tokens reach their experts.
     pub token_dispatcher: TokenDispatcher,
     /// Work that the exchanges of experts are overlapped with.
     pub expert_overlap: ExpertOverlap,
@@ -30,39 +30,40 @@ impl Switches {
     }
 }
 
-/// What of an embedding's table a tensor-parallel rank has, where no head is tied to it.
+/// Part of an embedding's table that a tensor-parallel rank holds, where no head is tied to the embedding.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingTable {
-    /// Its part of the vocabulary: Megatron-LM's vocabulary-parallel embedding.
+    /// The rank's part of the vocabulary: Megatron-LM's vocabulary-parallel embedding.
     #[default]
     Part,
-    /// All of it: plans of DTensor that do not name it.
+    /// The whole table: DTensor plans that do not name the embedding.
     Whole,
 }
 
 named_enum! {
-    /// How tokens come to experts on other ranks, and back.
+    /// Method by which tokens reach experts on other ranks, and their outputs come back.
     #[derive(Default)]
     pub enum TokenDispatcher {
         /// Every rank sends each token once for each of its experts.
         #[default]
         AllToAll = "all-to-all",
-        /// Every rank gathers the tokens of all, and takes those for its experts; what these put out is summed by a
-        /// reduce-scatter.
+        /// Every rank gathers the tokens of all ranks, and uses those for its experts; a reduce-scatter sums the
+        /// outputs of the experts.
         AllGather = "all-gather",
-        /// A token goes once to each node that has experts for it, and there once to each rank (DeepSeek-AI 2025).
+        /// A token goes once to each node that has experts for it, and within the node once to each rank (DeepSeek-AI
+        /// 2025).
         DeepEp = "deep-ep",
-        /// The same over network domains larger than a node (NVIDIA's `HybridEP`).
+        /// As `deep-ep`, over network domains larger than a node (NVIDIA's `HybridEP`).
         HybridEp = "hybrid-ep",
     }
 }
 
 impl TokenDispatcher {
-    /// True if a token crosses the network once for all of its experts on the other side.
+    /// True if a token crosses the network once for all of its experts behind that network.
     pub const fn sends_tokens_once(self) -> bool {
         matches!(self, Self::DeepEp | Self::HybridEp)
     }
@@ -81,13 +82,13 @@ named_enum! {
 }
 
 named_enum! {
-    /// Which kernels are captured in CUDA graphs, and so are launched together.
+    /// Kernels that are captured in CUDA graphs, and so are launched together.
     #[derive(Default)]
     pub enum CudaGraphs {
         /// None.
         #[default]
         None = "none",
-        /// Those of layers whose shapes do not change from step to step: attention and router, but not experts.
+        /// Kernels of layers whose shapes do not change from step to step: attention and router, but not experts.
         Layers = "layers",
         /// All of a step.
         Iteration = "iteration",

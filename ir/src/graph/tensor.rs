@@ -3,13 +3,13 @@
 use std::fmt;
 
 named_enum! {
-    /// What a dimension of a tensor counts. The name, not the position, decides how it may be sharded.
+    /// Meaning of a tensor's dimension. It decides, rather than the position, how the dimension may be sharded.
     pub enum DimName {
         /// Samples of the micro-batch.
         Batch = "batch",
         /// Positions of the sequence that the tensor holds.
         Sequence = "sequence",
-        /// Positions that attention looks at: keys and values.
+        /// Positions that attention reads: those of keys and values.
         Context = "context",
         /// The residual stream.
         Hidden = "hidden",
@@ -23,7 +23,7 @@ named_enum! {
         HeadDim = "head_dim",
         /// Groups of heads that share their inputs to and outputs from a state (Mamba-2).
         Groups = "groups",
-        /// Numbers of a state for each feature of a head.
+        /// State entries for each feature of a head.
         State = "state",
         /// The inner width of a feed-forward block.
         Intermediate = "intermediate",
@@ -33,9 +33,9 @@ named_enum! {
         TopK = "top_k",
         /// Entries of the vocabulary.
         Vocabulary = "vocabulary",
-        /// A compressed representation, as in latent attention, that every shard needs whole.
+        /// A compressed representation, as in latent attention, which every shard needs whole.
         Latent = "latent",
-        /// Features with no role of their own.
+        /// Features without another role.
         Features = "features",
         /// Channels of an image.
         Channels = "channels",
@@ -63,7 +63,7 @@ pub enum Extent {
     Batch,
     /// The sequence length.
     Sequence,
-    /// One for each block of this many positions of the sequence, the last of which may be shorter.
+    /// One for each block of this number of positions of the sequence; the last block may be shorter.
     Blocks(u64),
     /// A number that the model fixes.
     Fixed(u64),
@@ -80,7 +80,7 @@ impl Extent {
         }
     }
 
-    /// The number that the model fixes; none of the micro-batch and the sequence.
+    /// The extent that the model fixes; `None` where it depends on the micro-batch or the sequence.
     pub fn fixed(self) -> Option<u64> {
         match self {
             Self::Batch | Self::Sequence | Self::Blocks(_) => None,
@@ -110,7 +110,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// One sequence of one token, for what depends on neither.
+    /// One sequence of one token, for quantities that depend on neither.
     pub const ONE: Self = Self { micro_batch_size: 1, sequence_length: 1 };
 
     /// The sizes with this many tokens in a sequence.
@@ -144,7 +144,7 @@ impl Dim {
 /// Type of a tensor's element, which decides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ElementType {
-    /// The precision in which the step computes (2 bytes for bf16).
+    /// The precision of the step's computation (2 bytes for bf16).
     Compute,
     /// Four bytes, whatever the precision: statistics, logits in the loss.
     Float32,
@@ -189,7 +189,7 @@ impl Tensor {
         self.dims.iter().copied().find(|dim| dim.name == name)
     }
 
-    /// True if the tensor has rows for experts: each token's, once for each expert that it goes to.
+    /// True if the tensor has rows for experts: the row of each token, once for each expert that the token goes to.
     pub fn is_routed(&self) -> bool {
         self.dim(DimName::TopK).is_some()
     }

@@ -9,7 +9,7 @@ const S: u64 = 2048;
 const H: u64 = 6144;
 const A: u64 = 64;
 
-/// A GPT-3 block as Korthikanti et al. 2022 draw it: unfused attention, dropout, GELU.
+/// A GPT-3 block as in Korthikanti et al. 2022: unfused attention, dropout, GELU.
 fn gpt_block() -> Result<Block, GraphError> {
     let hidden = Dim::fixed(DimName::Hidden, H);
     let heads = |name| vec![Dim::fixed(name, A), Dim::fixed(DimName::HeadDim, H / A)];

@@ -9,19 +9,20 @@ use crate::units::Bytes;
 /// Dettmers et al. 2023, *QLoRA* (arXiv 2305.14314), section 3: blocks of 64 for weights.
 pub const QUANTISED_BLOCK: u64 = 64;
 
-/// Bytes of a scale: fp32, as bitsandbytes keeps it without double quantisation.
+/// Bytes of a scale: fp32, as stored by bitsandbytes without double quantisation.
 const SCALE_BYTES: u64 = 4;
 
 named_enum! {
-    /// Storage format of a frozen weight between its uses. What kernels read is made from it for each use.
+    /// Storage format of a frozen weight between its uses. For each use, it is converted to the format that kernels
+    /// read.
     #[derive(Default)]
     pub enum WeightFormat {
         /// As kernels read it.
         #[default]
         Plain = "plain",
-        /// Whole numbers of 8 bits, a scale for each block.
+        /// Integers of 8 bits, a scale for each block.
         Int8 = "int8",
-        /// Whole numbers of 4 bits, a scale for each block.
+        /// Integers of 4 bits, a scale for each block.
         Int4 = "int4",
         /// The 16 quantiles of a normal distribution, 4 bits each, a scale for each block (QLoRA's NormalFloat).
         Nf4 = "nf4",
@@ -29,7 +30,7 @@ named_enum! {
 }
 
 impl WeightFormat {
-    /// Bits of a quantised weight; none where weights are stored as kernels read them.
+    /// Bits of a quantised weight; `None` where weights are stored as kernels read them.
     pub const fn bits(self) -> Option<u64> {
         match self {
             Self::Plain => None,
@@ -40,7 +41,8 @@ impl WeightFormat {
 
     /// Bytes of `rows` rows of `row_len` weights, read in elements of `compute_bytes`.
     ///
-    /// A row has the dimensions that no layout shards. Blocks start with each row, so all layouts round alike.
+    /// A row has the dimensions that no layout shards. Each row starts a new block, so rounding is the same for all
+    /// layouts.
     ///
     /// ```text
     /// rows (ceil(row_len bits / 8) + 4 ceil(row_len / 64))

@@ -1,6 +1,6 @@
 //! Windows of convolutions and poolings.
 
-/// Kernel, stride and padding of a convolution or pooling, alike in both directions unless stated.
+/// Kernel, stride and padding of a convolution or pooling, equal in both directions unless stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window2d {
     /// Rows and columns of the kernel.
@@ -32,8 +32,8 @@ impl Window2d {
         Some([side(0)?, side(1)?])
     }
 
-    /// Rows and columns of a transposed convolution's output, whose padding is taken off; `None` if nothing is left, or
-    /// it cannot be counted.
+    /// Rows and columns of a transposed convolution's output after its padding is removed; `None` if nothing is left,
+    /// or if they cannot be counted.
     pub fn transposed_output(&self, input: [u64; 2], added: [u64; 2]) -> Option<[u64; 2]> {
         let side = |axis: usize| {
             let strides = input[axis].checked_sub(1)?.checked_mul(self.stride[axis])?;

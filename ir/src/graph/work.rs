@@ -26,22 +26,22 @@ pub struct ShardContext {
     pub sharding: Sharding,
     /// Bytes of an element in the precision of the step.
     pub compute_bytes: u64,
-    /// True if the block is the first and takes data: no gradient leaves it.
+    /// True if the block is the first and its input is data: it computes no gradient of its input.
     pub reads_data: bool,
     /// True if linear layers that read the same tensor run as one product.
     pub fuses_projections: bool,
-    /// Number of elements of which each tensor-parallel rank's shard of the vocabulary is a multiple, by padding.
+    /// Each tensor-parallel rank's shard of the vocabulary is padded to a multiple of this number of elements.
     pub vocabulary_multiple: u32,
     /// Part of an embedding's table that a tensor-parallel rank holds.
     pub embedding: EmbeddingTable,
     /// Dispatcher, overlap and CUDA graphs of the run.
     pub switches: Switches,
-    /// Bits per element of the saved inputs of linear layers, where these are saved as cast for the products; else
-    /// none.
+    /// Bits per element of the saved inputs of linear layers, where these are saved as cast for the matrix products;
+    /// `None` where they are not.
     pub kept_bits: Option<u64>,
     /// True if the outputs of experts are saved for backward.
     pub keeps_expert_outputs: bool,
-    /// True if operators run as several functions of PyTorch, one after the other.
+    /// True if operators run as several PyTorch functions, one after the other.
     pub is_eager: bool,
     /// Loss computation.
     pub loss: LossKind,
@@ -51,30 +51,30 @@ pub struct ShardContext {
     pub documents: Option<DocumentSizes>,
     /// True if the host gathers the parameters of each operator for each pass.
     pub gathers_by_operator: bool,
-    /// True if inputs that a rank gathered for its products are saved whole.
+    /// True if inputs that a rank gathered for its matrix products are saved whole.
     pub keeps_gathered: bool,
-    /// The modules whose saved tensors are in the host's memory, where not those of whole blocks are.
+    /// The modules whose saved tensors are in the host's memory; `None` where those of whole blocks are.
     pub offloaded: Option<OffloadModules>,
 }
 
 /// Documents in the sequences of the replica that all others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentSizes {
-    /// Length of the document of a token, on average over the tokens of a sequence: it is the number of keys of a
+    /// Length of the document that a token belongs to, averaged over the tokens of a sequence: the number of keys of a
     /// query, before masking.
     pub attended: u64,
-    /// Tokens of a sequence with its padding, on average over micro-batches: they decide the time.
+    /// Tokens of a sequence including its padding, averaged over micro-batches: they decide the time.
     pub padded: u64,
-    /// Tokens of the longest sequences of a step: they decide the memory.
+    /// Tokens of the longest sequences in a step: they decide the memory.
     pub longest: u64,
 }
 
-/// Tokens that go to the experts of a rank, in thousandths of what an even spread would bring.
+/// Tokens that go to the experts of a rank, in thousandths of their number with an even spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoutedTokens {
-    /// On the rank that all others wait for, in a layer.
+    /// On the rank that all others wait for, in one layer.
     pub busiest: u64,
-    /// On the rank that gets most over all layers: it decides the memory.
+    /// On the rank that gets the most over all layers: it decides the memory.
     pub fullest: u64,
 }
 
@@ -84,7 +84,8 @@ impl RoutedTokens {
 }
 
 impl ShardContext {
-    /// A block that is not the first, in 16 bits; every operator is one kernel, and so are layers with the same input.
+    /// A block that is not the first, in 16 bits; every operator is one kernel, and so are linear layers that read the
+    /// same input.
     pub const fn plain(sizes: Sizes, sharding: Sharding) -> Self {
         Self {
             sizes,
@@ -156,7 +157,7 @@ pub enum Kernel {
         /// Size of the dimension that is summed over.
         k: u64,
     },
-    /// Fused attention; its backward in the pass [`Pass::InputGrad`].
+    /// Fused attention; its whole backward is in the pass [`Pass::InputGrad`].
     Attention(AttentionShape),
     /// Elementwise work, reductions and copies, bound by memory.
     Memory,
@@ -181,12 +182,13 @@ pub struct AttentionShape {
     pub value_head_dim: u64,
     /// Keys that a query attends to.
     pub mask: AttentionMask,
-    /// Tokens of the documents in a sequence, beyond which no query attends; those of the sequence where it is one.
+    /// Tokens of a document in the sequence, beyond which no query attends; the sequence length where the sequence is
+    /// one document.
     pub document: u64,
 }
 
 impl AttentionShape {
-    /// Fraction of query-key pairs that the mask leaves, and the borders of documents.
+    /// Fraction of query-key pairs that remain after the mask and the borders of documents.
     pub fn visible_fraction(&self) -> f64 {
         let s = self.document as f64;
         let within = match self.mask {
@@ -205,7 +207,7 @@ impl AttentionShape {
                 let (whole, rest) = ((s / length).floor(), s % length);
                 (whole * length * (length + 1.0) + rest * (rest + 1.0)) / (2.0 * s * s)
             }
-            // Each block is seen by all positions after it; those beyond the chosen ones are not.
+            // All later positions attend to each block, but only as far as it is among the chosen ones.
             AttentionMask::Compressed { window, block, keys } => {
                 let (w, block) = ((window as f64).min(s), block as f64);
                 let chosen = keys.map_or(f64::INFINITY, |keys| keys as f64).min(s / block);
@@ -265,11 +267,11 @@ pub enum SavedPart {
     Cast,
     /// The tensor before context-parallel ranks exchanged it.
     Exchanged,
-    /// Tensors that the functions of an operator that runs function by function save in addition.
+    /// Additional tensors that the functions of an operator save where it runs function by function.
     Between,
     /// The outputs of experts' activation functions before the router's weights multiply them.
     Unweighted,
-    /// A mask of one byte an element.
+    /// A mask of one byte per element.
     Mask,
     /// Statistics of the tensor's rows, or indices: small compared to the tensor.
     Statistics,
@@ -287,7 +289,7 @@ pub struct Saved {
     pub bytes: Bytes,
     /// The last operator whose backward needs it.
     pub until: OpId,
-    /// True if it can be offloaded: all operators that save it are of offloaded modules, where these were chosen.
+    /// True if it can be offloaded: where modules to offload were chosen, all operators that save it belong to them.
     pub is_offloadable: bool,
     /// True if selective recompute drops it.
     pub selective: bool,
@@ -295,7 +297,7 @@ pub struct Saved {
     pub is_start: bool,
     /// True if it is an input of the block.
     pub block_input: bool,
-    /// True if the block before saves it too, unless that is recomputed.
+    /// True if the preceding block saves it too, unless that block is recomputed.
     pub is_shared: bool,
 }
 
@@ -306,21 +308,21 @@ pub struct LocalParameters {
     pub dense: u64,
     /// Parameters of experts, which expert parallelism shards.
     pub expert: u64,
-    /// Parameters tied to another block's; also held here where that block is on another stage.
+    /// Parameters tied to those of another block; also held here if that block is on another stage.
     pub tied: u64,
-    /// Among `dense`, parameters whose gradients are partial sums over the tensor-parallel ranks, each of which has
-    /// some of the tokens or heads.
+    /// Subset of `dense`: parameters whose gradients are partial sums over the tensor-parallel ranks, each of which
+    /// has some of the tokens or heads.
     pub partial_gradients: u64,
-    /// Among `dense`, parameters of key-value heads that neighbouring tensor-parallel ranks replicate, each with
+    /// Subset of `dense`: parameters of key-value heads that neighbouring tensor-parallel ranks replicate, each with
     /// partial sums of the gradients.
     pub copied: u64,
-    /// Number of neighbouring ranks that hold copies of one.
+    /// Number of neighbouring ranks that hold a copy of the same key-value head.
     pub num_copies: u32,
-    /// Among `expert`, parameters whose gradients are partial sums over the ranks that share each expert.
+    /// Subset of `expert`: parameters whose gradients are partial sums over the ranks that share each expert.
     pub expert_partial_gradients: u64,
     /// Frozen parameters, which no other field counts.
     pub frozen: FrozenParameters,
-    /// Trained and frozen weights that are cast for products in 8 or 4 bits.
+    /// Trained and frozen weights that are cast to 8 or 4 bits for products.
     pub cast: u64,
     /// Shapes of `dense`.
     pub dense_shapes: ShapeCounts,
@@ -334,8 +336,8 @@ impl LocalParameters {
         self.dense + self.expert
     }
 
-    /// Adds the parameters of `count` such blocks, but for those that are tied, which depends on where the other block
-    /// is.
+    /// Adds the parameters of `count` such blocks, except tied ones: whether these are held here depends on where the
+    /// other block is.
     pub fn add_times(&mut self, block: &Self, count: u64) {
         self.dense += block.dense * count;
         self.expert += block.expert * count;
@@ -351,7 +353,7 @@ impl LocalParameters {
     }
 }
 
-/// Counts of trained parameters on a rank that optimizers depend on which treat matrices as matrices.
+/// Counts of the trained parameters on a rank, for optimizers that treat matrices as matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShapeCounts {
     /// Parameters outside the matrices of layers: those of tables, heads, norms, convolutions and biases.
@@ -363,7 +365,7 @@ pub struct ShapeCounts {
 }
 
 impl ShapeCounts {
-    /// Adds parameters of `rows` x `columns`, `matrices` times; `is_of_layer` says that they are no table and no head.
+    /// Adds `matrices` parameters of `rows` x `columns`; `is_of_layer` says that they are neither tables nor heads.
     ///
     /// An iteration computes `X <- a X + (b A + c A^2) X` with `A = X X^T`, for `r` rows and `c >= r` columns:
     ///
@@ -392,13 +394,13 @@ impl ShapeCounts {
         }
     }
 
-    /// Adds parameters that are no matrix.
+    /// Adds parameters that are not matrices.
     pub(super) const fn add_elements(&mut self, elements: u64) {
         self.outside_matrices += elements;
         self.rows_and_columns += elements;
     }
 
-    /// Adds those of `count` blocks that are alike.
+    /// Adds the counts of `count` equal blocks.
     pub const fn add_times(&mut self, other: Self, count: u64) {
         self.outside_matrices += other.outside_matrices * count;
         self.rows_and_columns += other.rows_and_columns * count;
@@ -414,7 +416,7 @@ pub struct FrozenParameters {
     pub dense: Bytes,
     /// Parameters of experts.
     pub expert: Bytes,
-    /// Parameters tied to another block's; also held here where that block is on another stage.
+    /// Parameters tied to those of another block; also held here if that block is on another stage.
     pub tied: Bytes,
 }
 
@@ -430,7 +432,7 @@ impl FrozenParameters {
     }
 }
 
-/// All work of a block in a micro-batch, on one rank.
+/// All work of a block for one micro-batch, on one rank.
 #[derive(Clone, Debug, Default)]
 pub struct BlockWork {
     /// Kernels of all passes.
@@ -443,10 +445,9 @@ pub struct BlockWork {
     pub parameters: LocalParameters,
     /// Bytes of the block's output: the message to the next pipeline stage.
     pub output: Bytes,
-    /// The most memory of gradients of activations within backward, less what backward has freed by then of what was
-    /// saved.
+    /// Peak memory of activation gradients within backward, less the saved tensors that backward has freed by then.
     pub gradients: Bytes,
-    /// Bytes of the largest weight dequantised for a product, as the product reads it.
+    /// Bytes of the largest weight that is dequantised for a product, in the format in which the product reads it.
     pub dequantised: Bytes,
     /// Operators that selective recompute runs again in backward.
     pub selective: BTreeSet<OpId>,
@@ -475,12 +476,13 @@ impl BlockWork {
         })
     }
 
-    /// Bytes that a block saves without recompute where the block before it is on another stage, or is recomputed.
+    /// Bytes that a block saves without recompute in addition, where the preceding block is on another stage or is
+    /// recomputed.
     pub fn shared_bytes(&self) -> Bytes {
         self.saved.iter().filter(|saved| saved.is_shared).map(|saved| saved.bytes).sum()
     }
 
-    /// Elements of the largest weight whose gradient one product computes; for experts, of one expert.
+    /// Elements of the largest weight whose gradient one product computes; for experts, the weight of one expert.
     pub fn largest_weight(&self) -> u64 {
         let of = |kernel: &KernelWork| match kernel {
             KernelWork { pass: Pass::WeightGrad, kernel: Kernel::MatMul { m, n, .. }, .. } => m * n,
@@ -498,7 +500,7 @@ impl BlockWork {
         }
     }
 
-    /// The last operator of which backward takes what it puts out.
+    /// The last operator whose output backward reads.
     pub fn last_saved(&self) -> Option<OpId> {
         self.saved.iter().filter(|saved| !saved.is_start).map(|saved| saved.op).max()
     }

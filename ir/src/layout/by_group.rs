@@ -1,14 +1,14 @@
-//! Shares of a batch of replicas that lie in groups of unlike GPUs.
+//! Micro-batches of replicas that lie in groups of unlike GPUs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The most groups of GPUs over which replicas spread.
+/// Largest number of groups of GPUs over which replicas are distributed.
 pub const MOST_GROUPS: usize = 4;
 
-/// Micro-batches of each replica in a step, by the group of GPUs in which it lies; empty where no groups of replicas
-/// are told apart.
+/// Micro-batches of each replica in a step, by the group of GPUs that contains the replica; empty where groups of
+/// replicas are not distinguished.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -16,7 +16,7 @@ pub const MOST_GROUPS: usize = 4;
 pub struct MicroBatchesByGroup([u32; MOST_GROUPS]);
 
 impl MicroBatchesByGroup {
-    /// Replicas that are not told apart.
+    /// Replicas that are not distinguished.
     pub const NONE: Self = Self([0; MOST_GROUPS]);
 
     /// The numbers of micro-batches of each group's replicas; `None` for more than [`MOST_GROUPS`], or for none in a
@@ -33,12 +33,12 @@ impl MicroBatchesByGroup {
         &self.0[..len.unwrap_or(MOST_GROUPS)]
     }
 
-    /// True if replicas are not told apart.
+    /// True if replicas are not distinguished.
     pub fn is_empty(&self) -> bool {
         *self == Self::NONE
     }
 
-    /// True if all replicas have as many.
+    /// True if all replicas have the same number.
     pub fn are_equal(&self) -> bool {
         self.numbers().windows(2).all(|pair| pair[0] == pair[1])
     }

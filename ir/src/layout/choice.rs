@@ -61,7 +61,7 @@ impl<T: Copy + Ord> Choice<T> {
         self.one().unwrap_or(usual)
     }
 
-    /// The values, if they are listed or there is one; none of a range.
+    /// The values, if they are listed or there is one; empty for a range.
     pub fn listed(&self) -> &[T] {
         match self {
             One(value) => std::slice::from_ref(value),
@@ -93,7 +93,8 @@ impl<T: Copy + Ord> Choice<T> {
         }
     }
 
-    /// Values to try: the single value, even if it is not in `free`, or else the values of `free` that may be chosen.
+    /// Values to try: the single value, even if it is not in `free`; otherwise the values of `free` that may be
+    /// chosen.
     pub fn among(&self, mut free: Vec<T>) -> Vec<T> {
         if let One(value) = self {
             return vec![*value];
@@ -108,7 +109,8 @@ impl<T: Copy + Ord> Choice<T> {
         if self.is_any() { One(usual) } else { self }
     }
 
-    /// The intersection; `None` where the values contradict each other. Of two lists or ranges, `other`'s.
+    /// The intersection; `None` where the values contradict each other. Where both are lists or ranges, `other`'s is
+    /// taken.
     pub fn and(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (_, Any) => Some(*self),

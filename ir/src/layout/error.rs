@@ -14,7 +14,7 @@ fn gpus_hint(needs: u128, has: u32, fitting_data_parallel: Option<u32>) -> Strin
     }
 }
 
-/// Hint at numbers of a batch that agree: another number of micro-batches where it divides the batch, else another
+/// Hint at numbers of a batch that agree: another number of micro-batches if that divides the batch, else another
 /// batch size.
 fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String {
     let of_each = of_micro_batch.saturating_mul(num_micro_batches);
@@ -26,7 +26,7 @@ fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String
     }
 }
 
-/// Message that a count or size does not divide by a degree, with the nearest degree that divides it.
+/// Message that a count or size is not divisible by a degree, with the nearest degree that divides it.
 fn undivided_text(what: &str, size: u64, by: &str, degree: u64, works: u64) -> String {
     let is_count = ["heads", "experts", "ranks"].iter().any(|things| what.ends_with(things));
     if is_count && !what.starts_with("intermediate") {
@@ -36,7 +36,7 @@ fn undivided_text(what: &str, size: u64, by: &str, degree: u64, works: u64) -> S
     }
 }
 
-/// Hint at what can be offloaded instead.
+/// Hint at modules that can be offloaded instead.
 fn modules_hint(known: Option<OffloadModules>) -> String {
     match known {
         Some(known) => {
@@ -97,7 +97,7 @@ pub enum LayoutError {
         /// Features that the framework does not have.
         lacks: Vec<String>,
     },
-    /// A number of GPUs that does not divide by the degrees that are named.
+    /// A number of GPUs that is not divisible by the named degrees.
     #[error(
         "the number of GPUs {has} does not divide by the product of the named degrees {degrees}\nhint: {} GPUs, or \
          degrees whose product is {}",
@@ -110,7 +110,7 @@ pub enum LayoutError {
         /// The product of the degrees.
         degrees: u64,
     },
-    /// A size that does not divide by a degree.
+    /// A size that is not divisible by a degree.
     #[error("{}", undivided_text(.what, *.size, .by, *.degree, *.works))]
     NotDivisible {
         /// Name of the size.
@@ -121,10 +121,10 @@ pub enum LayoutError {
         by: &'static str,
         /// Value of the degree.
         degree: u64,
-        /// The largest smaller degree that divides the size.
+        /// The largest smaller degree above 1 that divides the size, else a larger one.
         works: u64,
     },
-    /// A sequence that does not divide into equal parts.
+    /// A sequence that is not divisible into equal parts.
     #[error(
         "a sequence of {length} tokens does not divide into the {parts} parts of {}\nhint: a multiple of {parts}, such as {}",
         .of.join(" and "),
@@ -135,7 +135,7 @@ pub enum LayoutError {
         length: u64,
         /// Number of parts.
         parts: u64,
-        /// The options that divide the sequence, in words.
+        /// The options that divide the sequence into parts, in words.
         of: Vec<String>,
     },
     /// An axis of parallelism for which the model has no dimension to shard.
@@ -154,7 +154,7 @@ pub enum LayoutError {
     /// Sequence parallelism without tensor parallelism.
     #[error("`sequence_parallel` needs `tensor_parallel` of at least 2")]
     SequenceParallelAlone,
-    /// Experts sharded over fewer ranks than other layers, where ranks have no separate tokens to send them.
+    /// Experts sharded over fewer ranks than other layers, though ranks do not have separate tokens to send to them.
     #[error(
         "`expert_tensor_parallel` {degree} below `tensor_parallel` {tensor_parallel} needs {needs}\nhint: leave it \
          out, or use {tensor_parallel}"
@@ -225,7 +225,7 @@ pub enum LayoutError {
         /// Largest number of GPUs of a rank that would work.
         works: u32,
     },
-    /// Replicas or sets of experts that lie in several groups of GPUs.
+    /// Replicas or sets of experts that span several groups of GPUs.
     #[error(
         "replicas of {gpus_per_replica} GPUs, with experts over {expert_ranks} ranks, do not fill groups of {} GPUs\nhint: \
          replicas of {works} GPUs, or a divisor of that, lie whole in one group",
@@ -241,7 +241,7 @@ pub enum LayoutError {
         /// Largest number of GPUs of a replica that would work.
         works: u32,
     },
-    /// Micro-batches of other groups than the cluster has.
+    /// Micro-batches by group, for groups other than those of the cluster.
     #[error(
         "`micro_batches_by_group` is {by_group}, with {groups} groups of GPUs and `num_micro_batches` {num_micro_batches}\nhint: a \
          number for each group, the largest of which is `num_micro_batches`"
@@ -251,10 +251,10 @@ pub enum LayoutError {
         by_group: MicroBatchesByGroup,
         /// Number of groups.
         groups: usize,
-        /// Micro-batches of the replicas that have most.
+        /// Micro-batches of the replicas that have the most.
         num_micro_batches: u32,
     },
-    /// Replicas whose micro-batches do not add up to the batch.
+    /// Replicas whose micro-batches do not add up to the global batch.
     #[error(
         "the replicas of all groups have {sequences} sequences, but `global_batch_size` is {global_batch_size}\nhint: other \
          `micro_batches_by_group`, or a batch of {sequences}"
@@ -265,7 +265,7 @@ pub enum LayoutError {
         /// Sequences of all replicas.
         sequences: u128,
     },
-    /// Recompute of other modules than those of the graph.
+    /// Recompute of modules other than those that the graph recomputes.
     #[error(
         "`recompute` {recompute}, but the graph's blocks recompute {of_graph}\nhint: use {of_graph}"
     )]
@@ -287,10 +287,11 @@ pub enum LayoutError {
         pipeline_parallel: u32,
         /// Stages of each pipeline rank.
         virtual_stages: u32,
-        /// Stages of each pipeline rank that would make the given number.
+        /// Stages of each pipeline rank that would give that number of stages.
         fits: u32,
     },
-    /// Parameters offloaded to the host that stay on the device between uses, or that the device updates.
+    /// Parameters offloaded to the host though they stay on the device between uses, or though the device updates
+    /// them.
     #[error(
         "`offload` {offload} with `zero_stage` {}: parameters lie on the host where they are gathered for each use, \
          and the host updates them\nhint: `--zero 3 --offload optimizer,parameters`", .zero_stage.number()
@@ -311,7 +312,7 @@ pub enum LayoutError {
         /// Blocks of the model.
         num_blocks: u64,
     },
-    /// Offload of the activations of modules of which the model's layers have none.
+    /// Offload of the activations of modules that the model's layers do not have.
     #[error("`offload` activations:{modules}, but {}", modules_hint(*known))]
     OffloadedModules {
         /// Modules whose activations were to be offloaded.
@@ -347,7 +348,7 @@ pub enum LayoutError {
     Replication {
         /// The method or compression, in words.
         what: String,
-        /// Field of the layout that conflicts.
+        /// The conflicting field of the layout.
         field: &'static str,
         /// Value that the method needs.
         needs: String,
@@ -365,9 +366,9 @@ pub enum LayoutError {
 }
 
 impl LayoutError {
-    /// A size that does not divide by a degree, of which any divisor works.
+    /// A size that is not divisible by a degree, for which any divisor of the size works.
     pub(super) fn undivided(what: &'static str, size: u64, by: &'static str, degree: u64) -> Self {
-        // One shares nothing, so a larger one is offered where that alone is smaller.
+        // A degree of 1 shards nothing, so a larger divisor is suggested if 1 is the only smaller one.
         let works = match largest_divisor(size, degree) {
             1 => (2..=size.min(1 << 16)).find(|it| size.is_multiple_of(*it)).unwrap_or(1),
             divisor => divisor,

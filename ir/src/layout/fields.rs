@@ -97,7 +97,7 @@ pub(super) trait Value: Copy + Ord + Display {
         None
     }
 
-    /// The value that a word without a number means.
+    /// The value that a word without a number stands for.
     fn from_word(_: &Field, _: &str) -> Option<Self> {
         None
     }
@@ -189,7 +189,7 @@ pub(super) enum Unfit {
     TooLarge,
 }
 
-/// The choice of a field, whatever its type, which prints as the option takes it.
+/// The choice for a field, whatever its type, in the form that the option takes.
 pub(super) trait Slot: Display {
     /// True if nothing is decided.
     fn is_any(&self) -> bool;
@@ -209,10 +209,10 @@ pub(super) trait Slot: Display {
     /// Leaves the field open.
     fn open(&mut self);
 
-    /// Sets the field to the value that a word means, if it means one.
+    /// Sets the field to the value that a word stands for, if it stands for one.
     fn fill_word(&mut self, field: &Field, word: &str) -> Option<Result<(), Unfit>>;
 
-    /// Sets the field to the value that a number means.
+    /// Sets the field to the value that a number stands for.
     fn fill_number(&mut self, number: Result<u32, Unfit>) -> Result<(), Unfit>;
 }
 
@@ -253,7 +253,7 @@ impl<T: Value> Slot for Choice<T> {
     }
 }
 
-/// Decides a field; an error if it was decided before.
+/// Decides a field; an error if the field was decided before.
 pub(super) fn fill<T: Value>(slot: &mut Choice<T>, value: T) -> Result<(), Unfit> {
     let before = std::mem::replace(slot, Choice::One(value));
     let is_same = T::MAY_REPEAT && before == Choice::One(value);
@@ -273,7 +273,7 @@ macro_rules! layout_fields {
         }
         switches { $($switch:ident: $of_switch:ty => { $($switch_row:tt)* };)* }
     ) => {
-        /// A layout as it is written down; not yet known to be valid.
+        /// A layout as written; not yet known to be valid.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct LayoutSpec {
@@ -368,7 +368,8 @@ macro_rules! layout_fields {
                 Self::FIELDS.iter().zip(slots)
             }
 
-            /// The intersection; `None` where layouts contradict each other. Of two lists or ranges, `other`'s.
+            /// The intersection; `None` where the layouts contradict each other. Where both have a list or range,
+            /// `other`'s is taken.
             pub fn and(&self, other: &Self) -> Option<Self> {
                 Some(Self {
                     $($sharded: self.$sharded.and(&other.$sharded)?,)*
@@ -385,7 +386,7 @@ macro_rules! layout_fields {
                 true
             }
 
-            /// The layout with the decided values, and those of `base` for the open fields.
+            /// The layout with its decided values, and with those of `base` for the open fields.
             #[must_use]
             pub fn or(&self, base: LayoutSpec) -> LayoutSpec {
                 LayoutSpec {

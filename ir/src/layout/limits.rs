@@ -1,4 +1,4 @@
-//! Requirements that model, batch and number of GPUs set for layouts.
+//! Requirements on layouts that follow from model, batch and number of GPUs.
 
 use std::collections::BTreeSet;
 
@@ -29,11 +29,13 @@ pub struct Limits {
     pub heads: Vec<u64>,
     /// Every distinct number of key-value heads.
     pub kv_heads: Vec<u64>,
-    /// Every distinct number of groups of heads that share a state's inputs and outputs, or a projection.
+    /// Every distinct number of groups of heads that share the inputs and outputs of a recurrent state, or a
+    /// projection.
     pub groups: Vec<u64>,
-    /// Every distinct number of heads of a state, each of which a context-parallel rank has for all positions.
+    /// Every distinct number of heads of a recurrent state; a context-parallel rank has each of its heads for all
+    /// positions.
     pub state_heads: Vec<u64>,
-    /// Every distinct inner width, except of experts.
+    /// Every distinct inner width, except those of experts.
     pub intermediate_sizes: Vec<u64>,
     /// Every distinct inner width of an expert.
     pub expert_intermediate_sizes: Vec<u64>,
@@ -43,7 +45,7 @@ pub struct Limits {
     pub has_sequence: bool,
     /// Modules that selective recompute applies to, where these were chosen.
     pub recomputed_modules: Option<RecomputeModules>,
-    /// Modules whose activations can be offloaded by themselves.
+    /// Modules whose activations can be offloaded individually.
     pub offload_modules: Option<OffloadModules>,
     /// True if the memory of the hosts is known.
     pub has_host: bool,
@@ -52,8 +54,8 @@ pub struct Limits {
 /// A requirement of a layout whose degrees and counts are at least 1; the error names values that meet it.
 type Requirement = fn(&Limits, &LayoutSpec) -> Result<(), LayoutError>;
 
-/// All requirements, in the order in which they are reported. A search checks each separately, as soon as it knows the
-/// fields that it reads.
+/// All requirements, in the order in which they are reported. A search checks each requirement separately, as soon as
+/// the fields that it reads are decided.
 const REQUIREMENTS: [Requirement; 12] = [
     Limits::degrees_fill_gpus,
     Limits::heads_divide,
@@ -77,7 +79,7 @@ impl Limits {
         REQUIREMENTS.iter().try_for_each(|requirement| requirement(self, spec))
     }
 
-    /// The limits that a graph sets. Hosts are assumed to be known.
+    /// The limits that follow from a graph. Hosts are assumed to be known.
     pub fn new(graph: &Graph, num_gpus: u32, global_batch_size: u64, sequence_length: u64) -> Self {
         let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
         let num_experts = |node: &Node<'_>| match node.op.kind {
@@ -113,12 +115,12 @@ impl Limits {
         }
     }
 
-    /// Requires that heads and inner widths, except of experts, divide by the tensor-parallel degree. Key-value heads
-    /// may be fewer than ranks, which then replicate them in groups. The vocabulary is padded.
+    /// Requires that the tensor-parallel degree divides heads and inner widths, except those of experts. There may be
+    /// fewer key-value heads than ranks, which then replicate them in groups. The vocabulary is padded.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the size that does not divide.
+    /// [`LayoutError`] with the size that is not divisible.
     pub fn heads_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let degree = spec.tensor_parallel.into();
         let sharded =
@@ -134,7 +136,7 @@ impl Limits {
         Err(LayoutError::NotDivisible { what, size, by: "`tensor_parallel`", degree, works })
     }
 
-    /// The first size that does not divide by a tensor-parallel degree, with its name.
+    /// The first size that is not divisible by a tensor-parallel degree, with its name.
     fn undivided_by(&self, degree: u64) -> Option<(&'static str, u64)> {
         let all = [
             ("attention heads", &self.heads),
@@ -155,7 +157,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the length that does not divide.
+    /// [`LayoutError`] with the length that is not divisible.
     pub fn sequence_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let [context, tensor] = [spec.context_parallel, spec.tensor_parallel].map(u64::from);
         let sequence_parallel = spec.sequence_parallel;
@@ -199,8 +201,8 @@ impl Limits {
         }
     }
 
-    /// Requires that heads can be exchanged between context-parallel ranks: each tensor-parallel rank's heads divide
-    /// over them, and so do its key-value heads, as no head is replicated.
+    /// Requires that heads can be exchanged between context-parallel ranks: these ranks must divide each
+    /// tensor-parallel rank's heads, and its key-value heads too, as no head is replicated.
     fn head_exchange(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let context = u64::from(spec.context_parallel);
         if context == 1 {
@@ -224,7 +226,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the number that does not divide.
+    /// [`LayoutError`] with the number that is not divisible.
     pub fn experts_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (mesh, sharding) = (spec.mesh(), spec.sharding());
         let expert = u64::from(sharding.expert_parallel);
@@ -260,12 +262,12 @@ impl Limits {
         Ok(())
     }
 
-    /// Requires that experts can be sharded over `expert_tensor_parallel` ranks: over fewer than the tensor-parallel
-    /// ranks only if each of these has separate tokens to send to the experts.
+    /// Requires that experts can be sharded over `expert_tensor_parallel` ranks. That number may be below the
+    /// tensor-parallel degree only if each tensor-parallel rank has separate tokens to send to the experts.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the size that does not divide, or the missing requirement.
+    /// [`LayoutError`] with the size that is not divisible, or the missing requirement.
     pub fn expert_widths_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (degree, tensor_parallel) = (spec.expert_tensor_parallel, spec.tensor_parallel);
         let is_cut_as_all = degree == tensor_parallel;
@@ -352,7 +354,7 @@ impl Limits {
         Err(LayoutError::GpuCount { layout, needs, has, fitting_data_parallel })
     }
 
-    /// Requires that the batch is whole micro-batches of all replicas.
+    /// Requires that the batch is a whole number of micro-batches over all replicas.
     fn batch_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let LayoutSpec { data_parallel, micro_batch_size, num_micro_batches, .. } = *spec;
         if !spec.micro_batches_by_group.is_empty() {
@@ -372,7 +374,7 @@ impl Limits {
         })
     }
 
-    /// Sequences of all replicas in a step, where groups of them differ.
+    /// Sequences of all replicas in a step, where groups of replicas differ.
     fn sequences_by_group(&self, spec: &LayoutSpec) -> u128 {
         let gpus = self.gpus_by_group.iter().zip(spec.micro_batches_by_group.numbers());
         let replicas = gpus.map(|(gpus, micro_batches)| {
@@ -381,8 +383,8 @@ impl Limits {
         replicas.sum::<u128>() * u128::from(spec.micro_batch_size)
     }
 
-    /// Requires that replicas whose micro-batches differ by group lie whole in their groups, each of which has a number
-    /// of micro-batches that the schedule runs; and that ranks which share experts are of one group.
+    /// Requirements on replicas whose numbers of micro-batches differ by group: each replica lies within one group,
+    /// the schedule can run each group's number of micro-batches, and ranks that share experts are in one group.
     fn replicas_lie_in_groups(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let numbers = spec.micro_batches_by_group.numbers();
         if numbers.is_empty() {
@@ -398,11 +400,11 @@ impl Limits {
         (0..numbers.len()).try_for_each(|group| self.schedule_runs(&spec.of_group(group)))
     }
 
-    /// Requires that each group's GPUs are whole replicas, and its ranks of a stage whole sets of experts.
+    /// Requires that each group's GPUs form whole replicas, and its ranks of a stage whole sets of experts.
     ///
     /// # Errors
     ///
-    /// [`LayoutError::GroupsOfReplicas`], with what would work.
+    /// [`LayoutError::GroupsOfReplicas`], with a number of GPUs per replica that would work.
     pub fn replicas_fill_groups(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let gpus_per_replica = spec.gpus_per_replica();
         let expert_ranks = spec.mesh().expert_ranks();
@@ -419,12 +421,12 @@ impl Limits {
         Err(LayoutError::GroupsOfReplicas { gpus_per_replica, expert_ranks, gpus, works })
     }
 
-    /// Requires that the ranks that shard states divide the replicas, and that the ranks over which one copy of all
-    /// states is sharded, `zero_shard` of each tensor-parallel rank, hold every expert equally often.
+    /// Requires that the ranks that shard states divide the replicas. Also requires that the ranks which together hold
+    /// one copy of all states, `zero_shard` for each tensor-parallel rank, hold every expert equally often.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the number of ranks that does not divide.
+    /// [`LayoutError`] with the number of ranks that is not divisible.
     pub fn shards_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (mesh, shards) = (spec.mesh(), u64::from(spec.zero_shard));
         let replicas = u64::from(mesh.replicas());
@@ -445,8 +447,8 @@ impl Limits {
         Err(LayoutError::undivided("zero_shard", shards, by, degree))
     }
 
-    /// Requires a host where anything is offloaded, states sharded so that they can be offloaded, no more blocks than
-    /// the model has, and a schedule that supports it.
+    /// Requirements on offload: a host, states sharded so that they can be offloaded, no more blocks than the model
+    /// has, and a schedule that supports it.
     ///
     /// # Errors
     ///

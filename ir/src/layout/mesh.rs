@@ -5,7 +5,7 @@ use crate::graph::Sharding;
 /// An axis along which ranks form groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshAxis {
-    /// Tensor parallelism of all operators but experts.
+    /// Tensor parallelism of all operators except experts.
     Tensor,
     /// Tensor parallelism of experts, within that of the other operators.
     ExpertTensor,
@@ -19,8 +19,8 @@ pub enum MeshAxis {
     Pipeline,
 }
 
-/// Degrees that decide the distance between the ranks of a group: the order of ranks, which is tensor, context, data,
-/// pipeline, fastest first. For experts the ranks of a stage are in another order: tensor parallelism of experts,
+/// Degrees that decide the distance between the ranks of a group. The order of ranks is tensor, context, data,
+/// pipeline, fastest first. For experts, the ranks of a stage have another order: tensor parallelism of experts,
 /// expert parallelism, replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
@@ -58,13 +58,14 @@ impl Mesh {
     }
 
     /// Number of ranks over which the states of an expert are sharded if those of dense parameters are sharded over
-    /// `zero_shard`: ranks with the same experts among those that together hold a copy of all states.
+    /// `zero_shard` ranks: the ranks with the same experts among the ranks that together hold a copy of all states.
     pub fn expert_shards(&self, zero_shard: u32) -> u32 {
         (zero_shard * self.sharding.tensor_parallel / self.expert_ranks()).max(1)
     }
 
-    /// Number of groups of replicas that fail apart: each has copies of all states and of all experts, with `sharded`
-    /// of the ranks that hold the same parameters for a copy, and no node in common with another.
+    /// Number of groups of replicas that fail independently. Each group has copies of all states and of all experts,
+    /// with a copy spread over `sharded` of the ranks that hold the same parameters, and shares no node with another
+    /// group.
     pub fn replica_groups(&self, sharded: u32, gpus_per_node: u32) -> u32 {
         let Sharding { tensor_parallel, context_parallel, .. } = self.sharding;
         let of_copy = tensor_parallel * sharded.max(1);
@@ -79,6 +80,6 @@ impl Mesh {
 }
 
 /// Greatest common divisor.
-pub(super) fn common_divisor(a: u64, b: u64) -> u64 {
+pub fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -1,7 +1,7 @@
 //! Layouts: the distribution of a step over GPUs.
 //!
-//! A [`Layout`] value is valid: it was checked against model, batch and number of GPUs when it was made. The order of
-//! ranks is written in one place, [`Mesh::stride`].
+//! A [`Layout`] value is valid: it is checked against model, batch and number of GPUs when it is made. The order of
+//! ranks is defined in one place, [`Mesh::stride`].
 
 mod by_group;
 mod choice;
@@ -23,7 +23,7 @@ pub use choice::{Choice, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor, multiples_around};
 pub use fields::{Arity, Field};
 pub use limits::Limits;
-pub use mesh::{Mesh, MeshAxis};
+pub use mesh::{Mesh, MeshAxis, common_divisor};
 pub use offload::{Offload, OffloadedActivations, ParseOffloadError};
 pub use parse::ParseLayoutError;
 pub use spec::{LayoutSpec, PartialLayout};
@@ -58,7 +58,7 @@ impl Layout {
         Ok(Self(spec))
     }
 
-    /// The layout of the replicas in a group of GPUs, as if all replicas had as many micro-batches as these.
+    /// The layout of the replicas in a group of GPUs, as if all replicas had that group's number of micro-batches.
     #[must_use]
     pub fn of_group(&self, group: usize) -> Self {
         Self(self.0.of_group(group))

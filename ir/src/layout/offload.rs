@@ -25,7 +25,8 @@ pub struct Offload {
     pub activations: OffloadedActivations,
 }
 
-/// Blocks whose saved activations are on the host; under full recompute these are the blocks' inputs alone.
+/// Blocks whose saved activations are on the host; with full recompute these activations are only the inputs of
+/// blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OffloadedActivations {
     /// No blocks.
@@ -33,9 +34,10 @@ pub enum OffloadedActivations {
     None,
     /// All blocks.
     AllBlocks,
-    /// This number of blocks of each stage (Megatron-Core's `--cpu-offloading-num-layers`).
+    /// This number of blocks per stage (Megatron-Core's `--cpu-offloading-num-layers`).
     Blocks(NonZeroU32),
-    /// All blocks, but only what these modules save (Megatron-Core's `--fine-grained-activation-offloading`).
+    /// All blocks, but only the tensors that these modules save (Megatron-Core's
+    /// `--fine-grained-activation-offloading`).
     Modules(OffloadModules),
 }
 
@@ -44,7 +46,7 @@ impl OffloadedActivations {
         if blocks { Self::AllBlocks } else { Self::None }
     }
 
-    /// True if activations of any blocks are offloaded.
+    /// True if activations of any block are offloaded.
     pub fn is_some(self) -> bool {
         self != Self::None
     }
@@ -81,7 +83,7 @@ impl Offload {
         })
     }
 
-    /// The offload with all activations of all blocks instead of some.
+    /// The offload with all activations of all blocks, where only some are offloaded.
     #[must_use]
     pub fn of_all_blocks(self) -> Self {
         let is_some = self.activations.is_some();
@@ -98,7 +100,8 @@ impl Offload {
         !self.parameters || self.optimizer && zero_stage == ZeroStage::Parameters
     }
 
-    /// True if the schedule supports it: activations need whole backwards, the optimizer one update of each stage.
+    /// True if the schedule supports the offload: activations need full backwards, the optimizer needs one update per
+    /// stage.
     pub fn works_with_schedule(self, schedule: ScheduleKind) -> bool {
         let updates_once = schedule.updates() == Updates::AfterFlush;
         let has_copies = schedule.placement().num_copies() > 1;
@@ -124,7 +127,7 @@ impl fmt::Display for Offload {
     }
 }
 
-/// A text that does not name what is offloaded.
+/// A text that does not name states to offload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseOffloadError {
     /// A part that cannot be offloaded.

@@ -77,7 +77,7 @@ pub enum ParseLayoutError {
     },
 }
 
-/// Hint for two parts that contradict each other.
+/// Hint about two parts that contradict each other.
 fn without_contradiction(one: &LayoutPart<'_>, other: &LayoutPart<'_>) -> String {
     let shards = |part: &LayoutPart<'_>| part.name == "fsdp";
     let [number, other_number] =
@@ -100,7 +100,7 @@ fn is_of_zero(part: &LayoutPart<'_>) -> bool {
     matches!(part.name.as_str(), "zero" | "z" | "zero_stage")
 }
 
-/// Hint for parts that layouts do not have, beginning with a line break.
+/// Hint about parts that layouts do not have; begins with a line break.
 fn hint_for(part: &str) -> &'static str {
     let small = part.to_ascii_lowercase();
     let name = small.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
@@ -185,10 +185,10 @@ impl LayoutParts<'_> {
     }
 }
 
-/// Words that contain digits, which are no numbers.
+/// Words that contain digits but no number.
 const WORDS: [&str; 2] = ["a2a", "1f1b"];
 
-/// The word of [`WORDS`] that a text begins with, if it ends there.
+/// The word of [`WORDS`] that is at the start of a text, if the word ends there.
 fn first_word(text: &str) -> Option<&str> {
     WORDS.into_iter().find_map(|word| {
         let (start, rest) = text.split_at_checked(word.len())?;
@@ -249,13 +249,13 @@ impl FromStr for PartialLayout {
     /// Parses `tp8-sp-cp2-a2a-pp4-vpp2-dp2`, also written `TP8,PP4`, `tp=8 pp=4`, `tp8_pp4` or `TP8xPP4`; fields that
     /// are not named stay open.
     ///
-    /// A layout as JSON, with all fields as answers have them, decides on all of them.
+    /// A layout as JSON, with all fields as in answers, decides all fields.
     fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
         if text.trim_start().starts_with('{') {
             let spec: Result<LayoutSpec, _> = serde_json::from_str(text);
             return match spec {
                 Ok(spec) => Ok(Self::from(&spec)),
-                // `{"tp": 8, "pp": 4}` is in words; what is cut off is not.
+                // `{"tp": 8, "pp": 4}` is read as words; a truncated text is an error of JSON.
                 Err(error) if error.is_eof() => Err(ParseLayoutError::Json(error.to_string())),
                 Err(error) => {
                     parse_words(text).map_err(|_| ParseLayoutError::Json(error.to_string()))
@@ -333,7 +333,7 @@ impl PartialLayout {
         } else {
             digits.parse::<u32>().map_err(|_| Unfit::TooLarge)
         };
-        // `fsdp8` names a number of replicas, and what they shard.
+        // `fsdp8` states the number of replicas and the states that they shard.
         if let Some(stage) = ZeroStage::of_replicas(name) {
             fill(&mut self.zero_stage, stage)?;
             return fill(&mut self.data_parallel, number?);

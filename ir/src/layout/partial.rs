@@ -60,7 +60,7 @@ impl PartialLayout {
 }
 
 impl fmt::Display for PartialLayout {
-    /// Formats the decided degrees, as in `tp8-sp-pp4-dp2`, without usual values of fields that hide them.
+    /// Formats the decided degrees, as in `tp8-sp-pp4-dp2`; usual values are left out for fields that hide them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.slots().filter(|(field, slot)| match field.hides {
             Hides::Nothing => true,

@@ -22,25 +22,25 @@ layout_fields! {
             option: "--tp", letters: "tp",
             aliases: &["t", "tensor", "tensor_parallel_size", "tensor_model_parallel_size"], ..Field::DEGREE
         };
-        /// True if the sequence is sharded over those ranks too, between the sharded products.
+        /// True if the sequence is also sharded over the tensor-parallel ranks, between the sharded products.
         sequence_parallel: bool = false => { option: "--sequence-parallel", letters: "sp", hides: Hides::Usual, ..Field::OTHER };
         /// Ranks over which each sequence is sharded.
         context_parallel: u32 = 1 => {
             option: "--cp", letters: "cp", hides: Hides::Usual,
             aliases: &["c", "context", "context_parallel_size"], ..Field::DEGREE
         };
-        /// Kind of the attention of those ranks to each other's parts.
+        /// Kind of exchange by which context-parallel ranks attend to each other's parts.
         #[serde(default)]
         context_parallel_kind: ContextParallelKind = ContextParallelKind::Ring => { option: "--context-parallel-kind", hides: Hides::Usual, ..Field::OTHER };
-        /// Ranks, within tensor, context and data parallelism, over which the experts are spread: those with the
-        /// same part of each expert.
+        /// Ranks, within tensor, context and data parallelism, over which the experts are distributed; the ranks
+        /// counted are those with the same part of each expert.
         expert_parallel: u32 = 1 => {
             option: "--ep", letters: "ep", hides: Hides::Usual,
             aliases: &["e", "expert", "expert_parallel_size", "expert_model_parallel_size"], ..Field::DEGREE
         };
-        /// Ranks over which each expert is sharded: the tensor-parallel ranks, as all else is; or fewer of them, so
-        /// that the experts are spread over these too, each for its own part of the sequence (Liu et al. 2025,
-        /// *MoE Parallel Folding*, arXiv 2504.14960).
+        /// Ranks over which each expert is sharded: all tensor-parallel ranks, as for other layers, or fewer of them.
+        /// If fewer, experts are also distributed over the other tensor-parallel ranks, each of which has its own part
+        /// of the sequence (Liu et al. 2025, *MoE Parallel Folding*, arXiv 2504.14960).
         expert_tensor_parallel: u32 = 1 => {
             option: "--etp", letters: "etp",
             aliases: &["expert_tensor_parallel_size"], ..Field::DEGREE
@@ -52,7 +52,7 @@ layout_fields! {
             option: "--pp", letters: "pp",
             aliases: &["p", "pipe", "pipeline", "pipeline_parallel_size", "pipeline_model_parallel_size"], ..Field::DEGREE
         };
-        /// Stages of each pipeline rank; of each direction where the schedule has two.
+        /// Stages of each pipeline rank; stages per direction where the schedule has two directions.
         virtual_stages: u32 = 1 => {
             option: "--virtual-stages", letters: "vpp", hides: Hides::Usual,
             aliases: &["vp", "v", "virtual", "virtual_pipeline_model_parallel_size"], ..Field::DEGREE
@@ -74,9 +74,9 @@ layout_fields! {
             option: "--micro-batch-size", arity: Arity::Degrees, letters: "mbs", aliases: &["mb"],
             ..Field::OTHER
         };
-        /// Micro-batches of a replica in a step; where groups of replicas differ, of those that have most.
+        /// Micro-batches of a replica in a step; where groups of replicas differ, the largest number.
         num_micro_batches: u32 = 1;
-        /// Micro-batches of each replica by the group of unlike GPUs in which it lies.
+        /// Micro-batches of each replica, by the group of unlike GPUs that contains the replica.
         #[serde(default, skip_serializing_if = "MicroBatchesByGroup::is_empty")]
         micro_batches_by_group: MicroBatchesByGroup = MicroBatchesByGroup::NONE;
         /// Which activations are computed again.
@@ -115,7 +115,7 @@ impl LayoutSpec {
         self.tensor_parallel * self.context_parallel * self.pipeline_parallel
     }
 
-    /// The layout of the replicas in a group of GPUs, as if all replicas had as many micro-batches as these.
+    /// The layout of the replicas in a group of GPUs, as if all replicas had that group's number of micro-batches.
     #[must_use]
     pub(super) fn of_group(self, group: usize) -> Self {
         let number = self.micro_batches_by_group.numbers().get(group).copied();
@@ -128,13 +128,14 @@ impl LayoutSpec {
         self.mesh().stride(MeshAxis::Pipeline)
     }
 
-    /// Number of groups of replicas that fail apart, on nodes of `gpus_per_node` GPUs.
+    /// Number of groups of replicas that fail independently, on nodes of `gpus_per_node` GPUs.
     pub fn replica_groups(&self, gpus_per_node: u32) -> u32 {
         let sharded = if self.zero_stage == ZeroStage::None { 1 } else { self.zero_shard };
         self.mesh().replica_groups(sharded, gpus_per_node)
     }
 
-    /// The most ranks over which states can be sharded so that there are groups of replicas that fail apart.
+    /// The largest number of ranks over which states can be sharded so that several groups of replicas fail
+    /// independently.
     pub fn shards_that_fail_apart(&self, gpus_per_node: u32) -> Option<u32> {
         let mut fewer = (1..self.zero_shard).rev().filter(|it| self.zero_shard.is_multiple_of(*it));
         fewer.find(|it| self.mesh().replica_groups(*it, gpus_per_node) > 1)

@@ -5,7 +5,7 @@ use crate::graph::GraphError;
 use crate::native::NativeError;
 use crate::text::{folded, json};
 
-/// Largest divisor tried for a hint; no model has as many heads.
+/// Largest divisor tried for a hint; no model has this number of heads.
 const MOST_HEADS_TRIED: u64 = 1 << 16;
 
 /// Errors of a text that does not describe a model.
@@ -18,7 +18,7 @@ pub enum ModelError {
     /// Text that is not valid JSON.
     #[error("not valid JSON, {0}")]
     Json(json::JsonError),
-    /// A JSON list or scalar in the place of an object.
+    /// A JSON list or scalar where an object is expected.
     #[error("a model is described by a JSON object, but this is {found}")]
     NotAnObject {
         /// Kind of the JSON value.
@@ -29,7 +29,7 @@ pub enum ModelError {
         "cannot tell the architecture: `model_type`, `architecture` and `format` are all absent"
     )]
     NoArchitecture {
-        /// The class in `architectures`, and the `model_type` with this class, where there is one.
+        /// The class in `architectures`, and the `model_type` that has this class, if one does.
         of: Option<(&'static str, &'static str)>,
     },
     /// A Hugging Face `model_type` or short form without a reader.
@@ -40,12 +40,12 @@ pub enum ModelError {
     UnknownArchitecture {
         /// The architecture that was given.
         architecture: String,
-        /// The known architectures, the plainest by name.
+        /// The known architectures, of which the plainest are named.
         known: String,
         /// List of all.
         all: String,
     },
-    /// A family whose parameters are counted, without a graph to plan.
+    /// A family whose parameters are counted, but which has no graph to plan.
     #[error("`{architecture}` is counted, but not planned: {why}")]
     CountedAlone {
         /// The architecture.
@@ -57,7 +57,7 @@ pub enum ModelError {
         /// Parts with their parameters.
         parts: Vec<Besides>,
     },
-    /// A known architecture in a class that has another head.
+    /// A known architecture, with a class that has another head.
     #[error("class `{class}` of `{architecture}` is not supported; supported are {supported}")]
     UnsupportedClass {
         /// The architecture.
@@ -111,7 +111,7 @@ pub enum ModelError {
         /// List of the known activation functions.
         known: String,
     },
-    /// A field of the short form that does not exist.
+    /// An unknown field of the short form.
     #[error("field `{field}` of `{architecture}` is not known; known are {known}")]
     UnknownField {
         /// The architecture.
@@ -128,9 +128,9 @@ pub enum ModelError {
         architecture: String,
         /// The field.
         field: String,
-        /// The least allowed.
+        /// The smallest allowed value.
         least: u64,
-        /// The most allowed.
+        /// The largest allowed value.
         most: u64,
         /// The value found, as JSON.
         found: String,
@@ -151,7 +151,7 @@ pub enum ModelError {
         /// Value of the divisor.
         divisor: u64,
     },
-    /// More experts per token than experts in the layer.
+    /// More experts per token than the layer has.
     #[error("`{architecture}` sends a token to {top_k} experts, but has {num_experts}")]
     TooFewExperts {
         /// The architecture.
@@ -184,7 +184,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Returns a hint on what would work instead, where one can be computed.
+    /// Returns a hint that names a working alternative, where one can be computed.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotDivisible { field, value, divisor_field, divisor, .. } => {
@@ -220,7 +220,7 @@ impl ModelError {
     }
 }
 
-/// Hint for an unknown architecture whose name is that of a multimodal model.
+/// Hint for an unknown architecture that has the name of a multimodal model.
 fn reads_more(architecture: &str) -> Option<String> {
     const PARTS: [&str; 9] =
         ["llava", "vl", "vision", "image", "audio", "speech", "omni", "paligemma", "idefics"];

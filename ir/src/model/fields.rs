@@ -12,7 +12,7 @@ pub(super) const MOST_LAYERS: u64 = 100_000;
 /// Largest value of any other size.
 pub(super) const MOST: u64 = 1 << 40;
 
-/// Synonyms of field names in different architectures, each after the name used here.
+/// Synonyms of field names in different architectures; each follows the name used here.
 const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("hidden_size", &["n_embd", "n_embed", "d_model"]),
     ("num_hidden_layers", &["n_layer", "n_layers", "num_layers", "encoder_layers"]),
@@ -44,7 +44,7 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("use_conv_bias", &["mamba_conv_bias"]),
 ];
 
-/// Activation functions by their names in transformers.
+/// Activation functions, by their names in transformers.
 const ACTIVATIONS: [(&str, Activation); 15] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
@@ -68,7 +68,7 @@ const ACTIVATIONS: [(&str, Activation); 15] = [
 pub(super) struct Fields<'a> {
     architecture: &'a str,
     object: &'a Map<String, Value>,
-    /// Record of the names that were looked up, for warnings.
+    /// The names that were looked up, recorded for warnings.
     looked_up: Option<&'a LookedUpFields>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Fields of the first of the objects in `name`, which must all be equal; `None` where there are none.
+    /// Fields of the first of the objects in `name`, all of which must be equal; `None` where there are none.
     pub(super) fn equal_objects(&self, name: &str) -> Result<Option<Self>, ModelError> {
         let Some(objects) = self.object(name)? else { return Ok(None) };
         let mut all = objects.object.values();
@@ -185,7 +185,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses fields with a negative number, whether they are read or not.
+    /// Refuses fields with a negative number, whether or not they are read.
     pub(super) fn refuse_negative(&self, names: &[&str]) -> Result<(), ModelError> {
         let given = names.iter().filter_map(|name| self.object.get_key_value(*name));
         let mut negative =
@@ -252,7 +252,7 @@ impl<'a> Fields<'a> {
         values.iter().map(real).collect()
     }
 
-    /// A list of a least and a greatest number, of which null, or the list's absence, leaves all numbers from 0 on.
+    /// A list of the smallest and the largest number; where null or the list's absence leaves all numbers from 0 on.
     pub(super) fn limits(&self, name: &str) -> Result<[Real; 2], ModelError> {
         const EXPECTED: &str = "a list of a least and a greatest number, of at least 0";
         let none = [0.0, f64::INFINITY].map(Real::from);
@@ -265,7 +265,7 @@ impl<'a> Fields<'a> {
         };
         let limit = |value: &Value, otherwise: Real| match value {
             Value::Null => Ok(otherwise),
-            // transformers 5 writes `{"__float__": "Infinity"}`, which JSON has no number for.
+            // transformers 5 writes `{"__float__": "Infinity"}`, as JSON has no such number.
             Value::Object(of) if of.get("__float__").is_some_and(|it| it == "Infinity") => {
                 Ok(none[1])
             }
@@ -418,7 +418,7 @@ impl<'a> Fields<'a> {
             most,
             found: shortened(value),
         };
-        // A list for each layer is read where it says the same of all.
+        // A list with an entry for each layer is read if all entries are equal.
         let value = match value {
             Value::Array(all) if all.len() > 1 && all.iter().all(|it| *it == all[0]) => &all[0],
             value => value,

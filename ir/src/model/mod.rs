@@ -37,9 +37,10 @@ pub struct Model {
     pub architecture: String,
     /// The transformer or graph.
     pub description: Description,
-    /// Parts of a multimodal model other than its language model, which are counted and not planned.
+    /// Parts of a multimodal model other than its language model: their parameters are counted, but they are not
+    /// planned.
     pub besides: Vec<Besides>,
-    /// Warnings about the description, which may have mistakes.
+    /// Warnings about possible mistakes in the description.
     pub warnings: Vec<ModelWarning>,
 }
 
@@ -53,7 +54,7 @@ pub enum Description {
     Graph(Graph),
 }
 
-/// Name of the part that is a language model, of families that are counted alone.
+/// Name of the language model among the parts of a model whose parameters are only counted.
 const LANGUAGE_MODEL: &str = "language model";
 
 impl Model {
@@ -97,25 +98,26 @@ impl Model {
         })
     }
 
-    /// The Hugging Face configuration `text` as one of the family `family`, and its fields that are not read then,
-    /// though they may matter.
+    /// Rewrites the Hugging Face configuration `text` as one of the family `family`. Also returns the fields that are
+    /// then not read, though they may matter.
     ///
     /// # Errors
     ///
-    /// [`ModelError`] where there is no such family, or the configuration lacks what it needs.
+    /// [`ModelError`] where there is no such family, or the configuration lacks a field that it needs.
     pub fn as_family(text: &str, family: &str) -> Result<(String, Vec<String>), ModelError> {
         let (object, unread) = hf::as_family(&parse(text)?, family)?;
         Ok((Value::Object(object).to_string(), unread))
     }
 
-    /// The plain family that leaves fewest fields of the Hugging Face configuration `text` unread, and these.
+    /// The plain family that leaves the fewest fields of the Hugging Face configuration `text` unread, and those
+    /// fields.
     pub fn nearest_family(text: &str) -> Option<(&'static str, Vec<String>)> {
         hf::nearest(&parse(text).ok()?)
     }
 
-    /// Of the plain families that give the language model, or the encoder, of a configuration that is counted alone its
-    /// parameters to within a twentieth, the one that leaves fewest fields unread, and both numbers: of the family's, and
-    /// as counted.
+    /// A plain family that can stand for a model whose parameters are only counted, with two parameter counts: the
+    /// family's and the counted one. Candidates are families that give the language model, or the encoder, its number
+    /// of parameters to within a twentieth; of these, the one that leaves the fewest fields unread is returned.
     pub fn family_by_size(text: &str, error: &ModelError) -> Option<(&'static str, [u64; 2])> {
         let ModelError::CountedAlone { class, parts, .. } = error else { return None };
         let is_encoder = class.ends_with("ForMaskedLM");
@@ -139,7 +141,7 @@ impl Model {
         nearest.map(|(family, total, _)| (family, [total, counted]))
     }
 
-    /// The family of the spelling most like that of an unknown one, if it reads the configuration `text`.
+    /// The family whose name is spelled most like the unknown one, if it can read the configuration `text`.
     pub fn family_by_name(text: &str, error: &ModelError) -> Option<String> {
         let ModelError::UnknownArchitecture { architecture, all, .. } = error else { return None };
         let nearest = json::nearest_of(architecture, all)?;
@@ -147,12 +149,12 @@ impl Model {
         hf::as_family(&object, nearest).is_ok().then(|| nearest.to_owned())
     }
 
-    /// Initialization and loss weights of the model that `text` describes, which its graph does not have.
+    /// Initialization and loss weights of the model that `text` describes; its graph does not contain them.
     ///
     /// # Errors
     ///
-    /// [`ModelError`] where the text describes no model, or one whose computation is not known in every detail, even if
-    /// its costs are.
+    /// [`ModelError`] where the text describes no model, or a model whose computation is not known in every detail,
+    /// even if its costs are known.
     pub fn numerics(text: &str) -> Result<Numerics, ModelError> {
         Numerics::read(&parse(text)?)
     }

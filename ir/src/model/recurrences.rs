@@ -10,9 +10,9 @@ pub struct StateSpace {
     pub num_heads: u64,
     /// Number of features of a head.
     pub head_dim: u64,
-    /// Number of groups of heads with the same inputs to and outputs from the state.
+    /// Number of groups of heads that share the inputs to and outputs from the state.
     pub num_groups: u64,
-    /// Numbers of the state for each feature.
+    /// Number of state entries for each feature.
     pub state_size: u64,
     /// Positions of the convolution.
     pub kernel: u64,
@@ -26,9 +26,9 @@ pub struct StateSpace {
     pub bias: bool,
     /// True where the output projection has a bias.
     pub output_bias: bool,
-    /// Least and greatest time step.
+    /// Smallest and largest time step.
     pub time_steps: [Real; 2],
-    /// The norm after the gate, of each group by itself.
+    /// The norm after the gate, over each group separately.
     pub norm: Option<Norm>,
 }
 
@@ -37,9 +37,9 @@ pub struct StateSpace {
 pub struct SelectiveScan {
     /// Number of features.
     pub inner_size: u64,
-    /// Numbers of the state for each feature.
+    /// Number of state entries for each feature.
     pub state_size: u64,
-    /// Features from which time steps are made.
+    /// Features from which time steps are computed.
     pub rank: u64,
     /// Positions of the convolution.
     pub kernel: u64,
@@ -47,7 +47,7 @@ pub struct SelectiveScan {
     pub convolution_bias: bool,
     /// True where the projections have biases.
     pub bias: bool,
-    /// The norm of inputs to and outputs from the state, and of what time steps are made of.
+    /// The norm of inputs to and outputs from the state, and of the inputs of time steps.
     pub norm: Option<Norm>,
 }
 
@@ -79,11 +79,11 @@ pub enum Decays {
     Heads,
     /// One for each feature of each head, from a linear layer (Ling 2.5).
     Features,
-    /// The same, through few features (Kimi Linear).
+    /// One for each feature of each head, computed through few features (Kimi Linear).
     LowRankFeatures {
         /// Number of these features.
         rank: u64,
-        /// True where the gate comes through as few (not of Kimi K3).
+        /// True where the gate is computed through the same number of features (not in Kimi K3).
         gate: bool,
     },
 }

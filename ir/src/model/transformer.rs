@@ -1,7 +1,7 @@
-//! One description for all transformers: readers of Hugging Face configurations produce it, the graph is lowered from
+//! One description for all transformers. Readers of Hugging Face configurations produce it, the graph is lowered from
 //! it, and the executor builds the model from it.
 //!
-//! Names follow Hugging Face where it has one. Sizes are of the whole, unsharded model.
+//! Names are those of Hugging Face where it has one. Sizes are of the whole, unsharded model.
 
 use serde::Deserialize;
 
@@ -37,9 +37,9 @@ pub struct Transformer {
     pub max_position_embeddings: Option<u64>,
 }
 
-/// Parallel residual streams (hyper-connections, Zhu et al. 2024, arXiv 2409.19606). Each half of a layer takes their
-/// weighted sum, as the head does, and adds its output to each of them; a linear layer of all streams makes the weights
-/// for each token.
+/// Parallel residual streams (hyper-connections, Zhu et al. 2024, arXiv 2409.19606). Each half of a layer reads a
+/// weighted sum of the streams, as the head does, and adds its output to each stream. A linear layer over all streams
+/// computes the weights for each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// Number of streams.
@@ -102,7 +102,8 @@ pub struct Layers {
 /// An encoder stack, as wide as the decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
-    /// Front end that makes its input of sound; without one, it embeds tokens with the decoder's table.
+    /// Front end that makes the encoder's input from sound; without one, the encoder embeds tokens with the decoder's
+    /// table.
     pub sound: Option<Sound>,
     /// The layers.
     pub layers: Vec<Layers>,
@@ -110,8 +111,8 @@ pub struct Encoder {
     pub final_norm: Option<Norm>,
 }
 
-/// Two convolutions of three positions over a spectrogram, the second with a stride of two, each with a bias and an
-/// activation; then fixed positions (Whisper, Radford et al. 2022, arXiv 2212.04356, section 2.2).
+/// Two convolutions of three positions over a spectrogram, each with a bias and an activation, the second with a
+/// stride of two; then fixed position embeddings (Whisper, Radford et al. 2022, arXiv 2212.04356, section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sound {
     /// Channels of the spectrogram.
@@ -162,19 +163,19 @@ pub struct Positions {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one class")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// Number of classes: the vocabulary's size, or that of a classifier's labels; without a head, `h`.
+    /// Number of classes: the size of the vocabulary or of a classifier's label set; without a head, `h`.
     pub num_classes: u64,
-    /// True where the weight is that of the token embedding.
+    /// True where the head uses the weight of the token embedding.
     pub tied: bool,
     /// True where the head has a bias.
     pub bias: bool,
     /// Dense layer, activation and norm before the head, as in BERT's masked language model.
     pub transform: Option<HeadTransform>,
-    /// True where only one position of a sequence goes on, the first (ViT, BERT's pooler).
+    /// True where only the first position of a sequence reaches the head (ViT, BERT's pooler).
     pub first_token_only: bool,
     /// Width of a projection before the head, where it is not `h` (OPT-350m).
     pub projected_to: Option<u64>,
-    /// True where there is no layer of classes: the loss is of the outputs themselves (`BertModel`).
+    /// True where there is no classification layer: the loss is computed from the outputs themselves (`BertModel`).
     pub is_missing: bool,
 }
 
@@ -192,7 +193,7 @@ pub struct HeadTransform {
 /// A transformer layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Mixer, which brings positions together.
+    /// Sequence mixer, which combines positions.
     pub mixer: Mixer,
     /// Attention to the encoder's output (T5's decoder).
     pub cross_attention: Option<Attention>,
@@ -208,13 +209,13 @@ pub struct Layer {
     pub shortcut: Option<Box<Shortcut>>,
     /// An embedding of tokens for this layer alone, which is added at its end (Gemma 3n and 4).
     pub own_embedding: Option<LayerEmbedding>,
-    /// Trained numbers that no operator has, by name: their work is not counted.
+    /// Trained numbers that belong to no operator, by name; their work is not counted.
     pub numbers: Vec<(String, u64)>,
 }
 
-/// Attention and a feed-forward block of the residual stream concatenated with the model's embedding, without residual
-/// sums, whose projected output is added to what the layer's mixer takes. Several layers share its weights, each with
-/// low-rank products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
+/// Attention and a feed-forward block without residual sums. Its input is the residual stream concatenated with the
+/// model's embedding; its output is projected and added to the input of the layer's mixer. Several layers share its
+/// weights, and each adds low-rank products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedBlock {
     /// Attention; its input is twice as wide as the residual stream.
@@ -227,8 +228,8 @@ pub struct SharedBlock {
     pub owner: u64,
 }
 
-/// Experts that take what the dense feed-forward block takes, and whose output is added after the layer's second half,
-/// so that their exchanges are overlapped with it (LongCat Team 2025, arXiv 2509.01322, section 2.2).
+/// Experts that read the input of the dense feed-forward block, and whose output is added after the layer's second
+/// half, so that the second half overlaps their exchanges (LongCat Team 2025, arXiv 2509.01322, section 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shortcut {
     /// The experts.
@@ -237,8 +238,8 @@ pub struct Shortcut {
     pub second: Layer,
 }
 
-/// An embedding of tokens for one layer. Its sum with a projection of the model's embedding is gated by the residual
-/// stream and projected back to it (Gemma 3n).
+/// An embedding of tokens for one layer. It is added to a projection of the model's embedding; the residual stream
+/// gates the sum, which is then projected back to the residual stream (Gemma 3n).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerEmbedding {
     /// Rows of the table.
@@ -263,7 +264,7 @@ impl Layer {
         if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
     }
 
-    /// True for a layer of attention and a feed-forward block or experts, and nothing besides.
+    /// True for a layer that consists of attention and a feed-forward block or experts, and of nothing else.
     pub const fn is_usual(&self) -> bool {
         matches!(&self.mixer, Mixer::Attention(Attention { key_values: KeyValues::Projected, .. }))
             && !matches!(self.feed_forward, FeedForward::None)
@@ -288,7 +289,7 @@ pub enum Mixer {
     Lightning(Lightning),
     /// A short convolution between gates (LFM2).
     Convolution(Convolution),
-    /// Several on the same input, whose outputs are added (Falcon-H1).
+    /// Several mixers on the same input, whose outputs are added (Falcon-H1).
     Parallel(Vec<Mixer>),
     /// Nothing: a feed-forward block is a layer of its own (Nemotron-H).
     None,
@@ -324,23 +325,24 @@ pub struct Attention {
     pub mask: AttentionMask,
     /// Scale, cap and position bias of the scores.
     pub scores: Scores,
-    /// True where the trained position bias is that of the stack's first layer (T5).
+    /// True where the layer uses the trained position bias of the stack's first layer (T5).
     pub shares_bias: bool,
     /// Compressed queries, keys and values (DeepSeek).
     pub latent: Option<Latent>,
-    /// One key for all heads, which is the value too, and compressed ones before a window (DeepSeek-V4).
+    /// A single key per position for all heads, which is also the value, with compressed keys for positions before a
+    /// window (DeepSeek-V4).
     pub compressed: Option<Compressed>,
-    /// The choice of blocks of keys by the layer's input (MiniMax-M3).
+    /// Choice of key blocks from the layer's input (MiniMax-M3).
     pub chosen_blocks: Option<ChosenBlocks>,
     /// True where each head has a trained attention sink (gpt-oss).
     pub sinks: bool,
-    /// A gate of the output, from the input of the layer's attention.
+    /// Gate on the output, computed from the input of the layer's attention.
     pub gate: Option<AttentionGate>,
     /// The norm of each head of values (Gemma 4).
     pub value_norm: Option<Norm>,
     /// Source of keys and values.
     pub key_values: KeyValues,
-    /// Rank of products that are added to queries, keys and values (Zamba 2).
+    /// Rank of the low-rank products that are added to queries, keys and values (Zamba 2).
     pub adapter_rank: Option<u64>,
 }
 
@@ -349,16 +351,16 @@ pub struct Attention {
 pub enum KeyValues {
     /// Projections of the layer.
     Projected,
-    /// One projection for both, before norms and rotation (Gemma 4).
+    /// One projection that is both key and value, before norms and rotation (Gemma 4).
     OneProjection,
-    /// Projections of the layer, which later layers use too (Gemma 3n and 4).
+    /// Projections of the layer, which later layers reuse (Gemma 3n and 4).
     Kept {
-        /// The layers that use them.
+        /// The layers that reuse them.
         by: SharedBy,
-        /// True where one projection is both.
+        /// True where one projection is both key and value.
         one_projection: bool,
     },
-    /// Keys and values that an earlier layer kept.
+    /// Keys and values that an earlier layer computed and kept.
     Reused(SharedBy),
 }
 
@@ -371,15 +373,16 @@ pub enum SharedBy {
     Full,
 }
 
-/// Gate of attention's output: the sigmoid of a linear layer of its input.
+/// Gate on attention's output: the sigmoid of a linear layer of attention's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttentionGate {
-    /// For each feature of each head (AFMoE).
+    /// A gate value for each feature of each head (AFMoE).
     Features,
-    /// The same, in one projection with queries and with their bias (Qwen3-Next).
+    /// A gate value for each feature of each head, from one projection with the queries, and with their bias
+    /// (Qwen3-Next).
     WithQuery,
-    /// For each head (Step 3.5).
+    /// A gate value for each head (Step 3.5).
     Heads,
 }
 
@@ -402,7 +405,7 @@ pub enum Correction {
     None,
     /// A buffer, which is not counted among the parameters.
     Buffer,
-    /// A parameter without gradient, which is (AFMoE, ERNIE 4.5).
+    /// A parameter without gradient, which is counted (AFMoE, ERNIE 4.5).
     Parameter,
 }
 
@@ -436,9 +439,9 @@ pub struct Latent {
     pub indexer: Option<Indexer>,
 }
 
-/// Attention of all heads to one key for each position of a window, which is the value too, and to compressed ones
-/// (DeepSeek-AI 2026, *DeepSeek-V4*, section 2.3). Queries are compressed as in latent attention; the output's
-/// projection is of groups of heads first.
+/// Attention of all heads to one key per position of a window, which is also the value, and to compressed keys
+/// (DeepSeek-AI 2026, *DeepSeek-V4*, section 2.3). Queries are compressed as in latent attention; the output is first
+/// projected group by group, each group being several heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressed {
     /// Width of the compressed queries.
@@ -458,16 +461,16 @@ pub struct Compressed {
 pub struct KeyBlocks {
     /// Positions of a block.
     pub length: u64,
-    /// True if a block's key has a part of the block before.
+    /// True if the key of a block also covers a part of the preceding block.
     pub overlap: bool,
     /// The choice of blocks; `None` where all are attended to.
     pub indexer: Option<Indexer>,
 }
 
-/// The choice of blocks of keys, by each head of the indexer for itself.
+/// Choice of key blocks; each head of the indexer chooses its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenBlocks {
-    /// The indexer; it chooses as many keys as the blocks have.
+    /// The indexer; the number of keys that it chooses is that of the keys in the chosen blocks.
     pub indexer: Indexer,
     /// Positions of a block.
     pub length: u64,
@@ -482,7 +485,7 @@ pub enum FeedForward {
     Dense(Mlp),
     /// A mixture of experts, some of which a router chooses for each token.
     Mixture(Mixture),
-    /// None: the mixer is a layer of its own.
+    /// None: the mixer alone is a layer.
     None,
 }
 
@@ -501,16 +504,16 @@ pub struct Mlp {
     pub activation: Activation,
     /// Clamp limit of gate and value, after which 1 is added to the value (gpt-oss).
     pub clamp: Option<Real>,
-    /// Rank of a product that is added to gate and value (Zamba 2).
+    /// Rank of the low-rank product that is added to gate and value (Zamba 2).
     pub adapter_rank: Option<u64>,
 }
 
-/// Experts that put out what they take.
+/// Experts whose output is their input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroExperts {
-    /// Number of them.
+    /// Number of such experts.
     pub count: u64,
-    /// True where they have weights all the same, which nothing uses.
+    /// True where they nevertheless have weights, which nothing uses.
     pub has_weights: bool,
 }
 
@@ -519,11 +522,11 @@ pub struct ZeroExperts {
 pub struct Mixture {
     /// Number of routed experts.
     pub num_experts: u64,
-    /// Number of experts for each token, top-k.
+    /// Number of experts that each token goes to, top-k.
     pub top_k: u64,
     /// The feed-forward block of an expert.
     pub expert: Mlp,
-    /// Shared experts, which every token goes to, as one block of their total width.
+    /// Shared experts, which process every token, as one block of their total width.
     pub shared: Option<Mlp>,
     /// True where the shared block is weighted by a trained gate (Qwen2-MoE).
     pub shared_gate: bool,
@@ -533,12 +536,12 @@ pub struct Mixture {
     pub routing: Routing,
     /// Width that routed tokens are projected to and back from, where it is not `h` (Nemotron 3).
     pub latent_size: Option<u64>,
-    /// Correction that is added to the scores for the choice (DeepSeek-V3).
+    /// Correction added to the scores when experts are chosen (DeepSeek-V3).
     pub correction: Correction,
-    /// Experts in addition that put out what they take; `top_k` counts the others, on average (LongCat-Flash).
+    /// Additional experts whose output is their input; `top_k` counts the other experts, on average (LongCat-Flash).
     pub zero_experts: Option<ZeroExperts>,
-    /// The norm that router, routed experts and the shared block each have on their own, the latter two also after
-    /// their outputs; router and experts take the residual stream as it is, and weights are scaled for each expert
+    /// The norm that router, routed experts and shared block each have on their own; the latter two have one also
+    /// after their outputs. Router and experts read the residual stream itself, and weights are scaled for each expert
     /// (Gemma 4).
     pub own_norms: Option<Norm>,
 }

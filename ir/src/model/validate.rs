@@ -1,4 +1,4 @@
-//! Checks of a transformer as a whole, after which its graph can be built and counted.
+//! Checks of a whole transformer, after which its graph can be built and counted.
 
 use super::error::ModelError;
 use super::fields::MOST;
@@ -10,12 +10,12 @@ use crate::graph::{Graph, RotaryScaling, Rotation};
 
 /// Upper bound on the number of parameters, such that sums of them and of their bytes fit 64 bits.
 const MOST_PARAMETERS: f64 = (1u64 << 62) as f64;
-/// Most positions of sound.
+/// Largest number of positions of sound.
 const MOST_FRAMES: u64 = 1 << 24;
 /// Largest width of an image, in pixels.
 const MOST_PIXELS: u64 = 1 << 16;
 
-/// Checks that sizes fit each other and that the parameters can be counted.
+/// Checks that sizes are consistent with each other and that the parameters can be counted.
 pub(super) fn check(transformer: &Transformer, architecture: &str) -> Result<(), ModelError> {
     let check = Check { architecture };
     let encoder = transformer.encoder.iter().flat_map(|encoder| &encoder.layers);
@@ -72,7 +72,7 @@ impl Check<'_> {
         }
     }
 
-    /// Requires that each of `groups` has as many heads of a recurrence.
+    /// Requires that each of `groups` has the same number of heads of a recurrence.
     fn groups(&self, what: &str, heads: u64, groups: u64) -> Result<(), ModelError> {
         if groups > 0 && heads.is_multiple_of(groups) {
             return Ok(());
@@ -112,7 +112,8 @@ impl Check<'_> {
             let architecture = self.architecture.to_owned();
             Err(ModelError::UnsupportedVariant { architecture, variant })
         };
-        // A partial rotation may have an odd number: the library builds that, though most families cannot run it.
+        // A partial rotation may have an odd number of features: the library builds such models, though most families
+        // cannot run them.
         if rotation.features.is_none() && !features.is_multiple_of(2) {
             return unsupported(format!("rotation of {features} features, which go in pairs,"));
         }
@@ -168,7 +169,7 @@ impl Check<'_> {
         })
     }
 
-    /// Checks the number of parameters in floating point, which does not overflow; tied ones count twice.
+    /// Checks the number of parameters in floating point, which does not overflow; tied parameters count twice.
     fn num_parameters(&self, graph: &Graph) -> Result<(), ModelError> {
         let counts = graph.class_counts();
         let of_class = graph.classes().map(|(class, block)| {

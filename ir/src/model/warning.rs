@@ -1,4 +1,4 @@
-//! Warnings about a configuration that is accepted, but likely has mistakes.
+//! Warnings about a configuration that is accepted but probably has mistakes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use super::error::list;
 use crate::text::shortened;
 
-/// A likely mistake in the description of a model that is accepted all the same.
+/// A probable mistake in the description of a model that is nevertheless accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelWarning {
-    /// A field that is not read, whose name is similar to one that is.
+    /// An unread field with a name similar to that of a field that is read.
     Misspelt {
         /// The field.
         field: String,
@@ -40,7 +40,7 @@ pub enum ModelWarning {
         /// Sections of its other parts.
         parts: Vec<String>,
     },
-    /// Parts of a model in addition to the one that is read.
+    /// Parts of a model other than the part that is read.
     LeftOutParts {
         /// The architecture.
         architecture: String,
@@ -54,7 +54,7 @@ pub enum ModelWarning {
         /// The first of `architectures`.
         class: String,
     },
-    /// A configuration of a family that is not known, read as one of another.
+    /// A configuration of an unknown family, read as one of a known family.
     ReadAs {
         /// The family.
         family: String,
@@ -78,7 +78,7 @@ pub enum ModelWarning {
         /// The field.
         field: String,
     },
-    /// A missing size, for which the default of the transformers library is used.
+    /// A missing size, replaced by the default of the transformers library.
     LeftOut {
         /// The architecture.
         architecture: String,
@@ -184,7 +184,7 @@ const COUNTS: [&str; 3] = ["first_k_dense_replace", "n_shared_experts", "num_sha
 /// Sizes that the configurations of all released models state, where their family has them.
 const STATED: [&str; 3] = ["intermediate_size", "num_attention_heads", "vocab_size"];
 
-/// Fields of Hugging Face configurations that change no cost.
+/// Fields of Hugging Face configurations that affect no cost.
 const WITHOUT_COST: [&str; 17] = [
     "_name_or_path",
     "attn_implementation",
@@ -236,7 +236,7 @@ impl LookedUpFields {
         self.scalings.borrow_mut().insert(name.to_owned());
     }
 
-    /// Fields of a configuration that were not looked up, though they say something that may matter.
+    /// Fields of a configuration that were not looked up, though their values may matter.
     pub(super) fn unread(&self, object: &Map<String, Value>) -> Vec<String> {
         let names = self.names.borrow();
         let is_read = |field: &str| {
@@ -293,7 +293,7 @@ impl LookedUpFields {
     }
 }
 
-/// Warnings about fields that occur more than once in a JSON text, of which parsers use the last.
+/// Warnings about fields that occur several times in a JSON text; parsers use the last occurrence.
 pub(super) fn repeated(text: &str) -> Vec<ModelWarning> {
     let Names(names) = serde_json::from_str(text).unwrap_or_default();
     let fields = names.into_iter().filter(|(_, times)| *times > 1);
@@ -338,7 +338,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns the name that `field` is a likely misspelling of: one edit apart, or up to two for long names.
+/// Returns the name that `field` probably misspells: one edit apart, or up to two edits for long names.
 pub(super) fn like<'n>(field: &str, names: impl Iterator<Item = &'n String>) -> Option<&'n String> {
     let most = match field.len() {
         0..6 => return None,

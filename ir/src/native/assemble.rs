@@ -1,4 +1,4 @@
-//! Assembly of a file's nodes and edges into a chain of blocks.
+//! Builds a chain of blocks from a file's nodes and edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
     Ok(Graph::new(blocks)?)
 }
 
-/// Checks that inputs have no incoming edge and are used, and that every operator has an input.
+/// Checks that inputs have no incoming edge and are used, and that every operator has an input edge.
 fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
     let num_inputs = nodes.iter().filter(|node| node.kind.is_source()).count();
     if num_inputs == nodes.len() {
@@ -67,11 +67,11 @@ fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
 struct Assembly<'a> {
     nodes: &'a [Node],
     wiring: &'a Wiring,
-    /// Output tensor of each node, where already inferred.
+    /// Output tensor of each node, where it has been inferred.
     outputs: Vec<Option<Tensor>>,
     /// Number of parameters of the blocks so far.
     num_parameters: u64,
-    /// Parameters of the nodes so far that have any, by name.
+    /// Parameters of the nodes processed so far that have any, by name.
     parameters: BTreeMap<&'a str, Vec<Parameter>>,
 }
 
@@ -154,7 +154,7 @@ impl Assembly<'_> {
         Ok(value)
     }
 
-    /// Ties the parameters of a node to those of the same name of an earlier one.
+    /// Ties the parameters of a node to those of an earlier node with the same names.
     fn tie(
         &mut self,
         block: &mut BlockBuilder,
@@ -241,7 +241,7 @@ impl Assembly<'_> {
     }
 }
 
-/// Selective recompute of an operator: norms, activations and other operators cheap for their bytes.
+/// Selective recompute of an operator: norms, activations and other operators that are cheap relative to their bytes.
 fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
     match kind {
         OpKind::Norm { .. }
@@ -270,7 +270,7 @@ fn check_tensor(node: &str, tensor: &Tensor) -> Result<(), NativeError> {
     check_elements(node, "its output, for each sample,", extents)
 }
 
-/// Checks that as many elements can be counted.
+/// Checks that the number of elements is within the limit.
 fn check_elements(
     node: &str,
     what: &'static str,

@@ -38,7 +38,7 @@ pub(super) struct Size(
     pub(super) u64,
 );
 
-/// One number for rows and columns alike, or one for each.
+/// One number for both rows and columns, or one for each.
 #[derive(Clone, Copy, Debug, serde::Deserialize, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a window's sizes are an integer or two, as in 7 or [7, 7]")]
@@ -80,7 +80,7 @@ pub(super) enum Function {
     Sigmoid,
 }
 
-/// What the elements of an input are.
+/// Type of the elements of an input.
 #[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -97,11 +97,11 @@ pub(super) enum InputElement {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mask {
-    /// All of them.
+    /// All positions.
     #[default]
     Full,
-    /// Itself and what came before.
+    /// The position itself and all earlier ones.
     Causal,
-    /// Itself and what came before, this many in all.
+    /// The position itself and earlier ones, this number in total.
     SlidingWindow(Size),
 }

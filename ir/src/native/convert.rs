@@ -66,7 +66,7 @@ pub(super) fn extent(extent: Extent) -> graph::Extent {
     }
 }
 
-/// Converts the kind of a node, whose first input is `x`, to its operator.
+/// Converts the kind of a node, with `x` as its first input, to its operator.
 #[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
 pub(super) fn operator(kind: &NodeKind, x: &Tensor) -> Result<OpKind, String> {
     Ok(match kind {

@@ -26,7 +26,7 @@ pub enum NativeError {
     /// A node with missing, unknown or invalid attributes.
     #[error("node `{node}`: {problem}")]
     Node {
-        /// The node's name, or `#3` for the node of index 3 without a name.
+        /// The name of the node; `#3` for a node without a name at index 3.
         node: String,
         /// The attribute, and its valid values.
         problem: String,
@@ -51,7 +51,7 @@ pub enum NativeError {
         /// The one that does not exist.
         missing: String,
     },
-    /// Slots of edges that do not number a node's inputs.
+    /// Slots of edges that do not number the inputs of a node.
     #[error(
         "the {} edges into `{node}` state slots {stated}, but must state each of 0 to {} once, or none \
          at all", num_edges, num_edges - 1
@@ -67,7 +67,8 @@ pub enum NativeError {
     /// Nodes that depend on each other in a cycle.
     #[error("nodes form a cycle: {}", cycle(nodes))]
     Cycle {
-        /// The nodes, each before a consumer of its output; the last one's consumer is the first.
+        /// The nodes; each precedes a consumer of its output, and the consumer of the last is the
+        /// first.
         nodes: Vec<String>,
     },
     /// An input that no operator takes.
@@ -79,7 +80,7 @@ pub enum NativeError {
     /// An operator that does not accept its inputs.
     #[error(transparent)]
     Operator(#[from] GraphError),
-    /// A shape stated on an edge that differs from the one inferred from the operators.
+    /// A shape stated on an edge that differs from the shape inferred from the operators.
     #[error("edge `{from}` -> `{to}` states shape {stated}, but `{from}` puts out {inferred}")]
     StatedShape {
         /// Source node of the edge.
@@ -110,7 +111,7 @@ pub enum NativeError {
 }
 
 impl NativeError {
-    /// Returns a hint on what would work instead, where one is known.
+    /// Returns a hint that names a working alternative, where one is known.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Version { found } if found == "null" => {

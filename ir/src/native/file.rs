@@ -18,7 +18,7 @@ pub(super) const VERSION: u64 = 1;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", schemars(rename = "Graph"))]
 pub(super) struct File<N> {
-    /// Where the JSON Schema of this file lies, for editors.
+    /// Location of this file's JSON Schema, for editors.
     #[serde(rename = "$schema")]
     #[expect(dead_code, reason = "for editors only")]
     schema: Option<String>,
@@ -29,20 +29,19 @@ pub(super) struct File<N> {
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1)))]
     #[expect(dead_code, reason = "checked before all else")]
     version: u64,
-    /// What the model is called.
+    /// Name of the model.
     #[serde(deserialize_with = "crate::text::name")]
     pub(super) name: String,
-    /// What the model is and where its sizes are from.
+    /// Description of the model, and the source of its sizes.
     #[expect(dead_code, reason = "for people only")]
     description: Option<String>,
-    /// The operators and the data that they are given, in any order. Among those that could come
-    /// next, the first listed does.
+    /// Operators and data inputs, in any order. Of several nodes that could come next, the first listed does.
     pub(super) nodes: Vec<N>,
     /// The tensors that go from node to node.
     pub(super) edges: Vec<Edge>,
 }
 
-/// What tells a native graph from other JSON.
+/// Value of `format`, which distinguishes a native graph from other JSON.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Format {
@@ -85,27 +84,28 @@ impl<'de> Deserialize<'de> for RawNode {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "an edge, as in {\"from\": \"conv1\", \"to\": \"relu1\"}")]
 pub(super) struct Edge {
-    /// The node whose output it is.
+    /// The node whose output the tensor is.
     #[serde(deserialize_with = "crate::text::name")]
     pub(super) from: String,
-    /// The node that takes it.
+    /// The node that reads the tensor.
     #[serde(deserialize_with = "crate::text::name")]
     pub(super) to: String,
-    /// Which input of `to` it is, from 0. Either all edges into a node say, or none: then they count
-    /// as they are listed.
+    /// Index of the input of `to`, from 0. Either all edges into a node state it, or none: then inputs have the order
+    /// in which the edges are listed.
     pub(super) slot: Option<u64>,
-    /// Its shape, outermost dimension first. Checked against what follows from the operators.
+    /// Shape of the tensor, outermost dimension first. It is checked against the shape that follows from the
+    /// operators.
     pub(super) shape: Option<Vec<Extent>>,
 }
 
-/// An operator, or data that the model is given.
+/// An operator, or an input of the model.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("unevaluatedProperties" = false)))]
 pub(super) struct Node {
-    /// What it is called; no other node is called the same.
+    /// Unique name of the node.
     pub(super) name: String,
-    /// An earlier node whose parameters are its own too, those of the same names: a head that reads the table of an
+    /// An earlier node with which this one shares the parameters of the same names: a head that reads the table of an
     /// embedding, a layer that runs twice.
     pub(super) tied_to: Option<String>,
     /// Operation of the node, with its attributes.

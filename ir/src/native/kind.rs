@@ -1,29 +1,29 @@
-//! Kinds of nodes with their attributes, as in a file.
+//! Kinds of nodes with their attributes, as they are in a file.
 
 use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
 use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 
 /// Operation of a node. Inputs are in brackets, in the order of their slots.
-// A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
+// A kind without attributes is an empty struct, not a unit: for a unit, serde would accept any attributes.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum NodeKind {
-    /// Data that the model is given: images, features, tokens.
+    /// Data input of the model: images, features, tokens.
     Input {
-        /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may have "s".
+        /// Meaning of each dimension, outermost first. The batch has extent "b"; a sequence may have "s".
         dims: DimNames,
         /// The extent of each of `dims`.
         shape: Vec<Extent>,
-        /// What the elements are.
+        /// Type of the elements.
         #[serde(default)]
         element: InputElement,
     },
     /// `y = x W + b` [x].
     Linear {
-        /// The sizes of the dimensions that come in the place of those summed over.
+        /// The sizes of the dimensions that replace the ones summed over.
         out_features: OutFeatures,
-        /// What those dimensions count; `features` if there is one and this is left out.
+        /// Meaning of those dimensions; `features` if there is one and this is left out.
         out_dims: Option<DimNames>,
         /// The dimensions summed over; the last if left out.
         over: Option<DimNames>,
@@ -31,9 +31,9 @@ pub(super) enum NodeKind {
         #[serde(default = "yes")]
         bias: bool,
     },
-    /// A linear layer that each expert has its own of, applied to the tokens sent to it [x].
+    /// A linear layer with separate weights for each expert, applied to the tokens sent to that expert [x].
     GroupedLinear {
-        /// How many experts there are.
+        /// Number of experts.
         num_experts: Size,
         /// As for `linear`.
         out_features: OutFeatures,
@@ -47,7 +47,7 @@ pub(super) enum NodeKind {
     },
     /// Two-dimensional convolution [x].
     Conv2d {
-        /// Channels that come out.
+        /// Number of output channels.
         out_channels: Size,
         /// Rows and columns of the kernel.
         kernel: Pair<Size>,
@@ -60,7 +60,7 @@ pub(super) enum NodeKind {
         /// Rows and columns from one element of the kernel to the next.
         #[serde(default = "one_each")]
         dilation: Pair<Size>,
-        /// Groups of channels that see only each other.
+        /// Number of groups of channels; a group's outputs depend on its inputs alone.
         #[serde(default = "one")]
         groups: Size,
         /// Whether a bias is added.
@@ -69,7 +69,7 @@ pub(super) enum NodeKind {
     },
     /// Transposed two-dimensional convolution [x].
     ConvTranspose2d {
-        /// Channels that come out.
+        /// Number of output channels.
         out_channels: Size,
         /// Rows and columns of the kernel.
         kernel: Pair<Size>,
@@ -85,26 +85,26 @@ pub(super) enum NodeKind {
         /// Rows and columns from one element of the kernel to the next.
         #[serde(default = "one_each")]
         dilation: Pair<Size>,
-        /// Groups of channels that see only each other.
+        /// Number of groups of channels; a group's outputs depend on its inputs alone.
         #[serde(default = "one")]
         groups: Size,
         /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
-    /// Rows and columns put between those of an image [x].
+    /// Rows and columns interpolated between those of an image [x].
     Upsample2d {
-        /// Rows and columns that come out.
+        /// Rows and columns of the output.
         output: Pair<Size>,
-        /// How they are interpolated.
+        /// The interpolation.
         #[serde(default = "nearest")]
         mode: Upsampling,
     },
-    /// The largest of each window [x].
+    /// The largest element of each window [x].
     MaxPool2d {
         /// Rows and columns of the window.
         kernel: Pair<Size>,
-        /// Rows and columns between two windows; those of the window if left out.
+        /// Rows and columns between two windows; by default the size of the window.
         stride: Option<Pair<Size>>,
         /// Rows and columns of padding on each side.
         #[serde(default = "none_each")]
@@ -117,7 +117,7 @@ pub(super) enum NodeKind {
     AveragePool2d {
         /// Rows and columns of the window.
         kernel: Pair<Size>,
-        /// Rows and columns between two windows; those of the window if left out.
+        /// Rows and columns between two windows; by default the size of the window.
         stride: Option<Pair<Size>>,
         /// Rows and columns of padding on each side.
         #[serde(default = "none_each")]
@@ -126,12 +126,12 @@ pub(super) enum NodeKind {
         #[serde(default)]
         ceil_mode: bool,
     },
-    /// The mean of as many windows as give `output` rows and columns [x].
+    /// The mean of each window, with windows such that the output has `output` rows and columns [x].
     AdaptiveAveragePool2d {
-        /// Rows and columns that come out.
+        /// Rows and columns of the output.
         output: Pair<Size>,
     },
-    /// Its input, whole on each tensor-parallel rank [x].
+    /// The input, whole on each tensor-parallel rank [x].
     Gather {},
     /// All dimensions but the batch as one, called `features` [x].
     Flatten {},
@@ -143,13 +143,13 @@ pub(super) enum NodeKind {
         /// Whether it has a trained shift.
         #[serde(default = "yes")]
         bias: bool,
-        /// Added to the variance.
+        /// Constant added to the variance.
         #[serde(default = "epsilon")]
         epsilon: f64,
     },
     /// Normalises groups of channels over rows and columns [x].
     GroupNorm {
-        /// How many groups there are.
+        /// Number of groups.
         groups: Size,
         /// Whether it has a trained scale.
         #[serde(default = "yes")]
@@ -157,13 +157,13 @@ pub(super) enum NodeKind {
         /// Whether it has a trained shift.
         #[serde(default = "yes")]
         bias: bool,
-        /// Added to the variance.
+        /// Constant added to the variance.
         #[serde(default = "epsilon")]
         epsilon: f64,
     },
     /// Normalises by mean and variance [x].
     LayerNorm {
-        /// The dimensions whose statistics are taken; the last if left out.
+        /// The dimensions over which statistics are taken; the last if left out.
         over: Option<DimNames>,
         /// Whether it has a trained scale.
         #[serde(default = "yes")]
@@ -171,24 +171,24 @@ pub(super) enum NodeKind {
         /// Whether it has a trained shift.
         #[serde(default = "yes")]
         bias: bool,
-        /// Added to the variance.
+        /// Constant added to the variance.
         #[serde(default = "epsilon")]
         epsilon: f64,
     },
     /// Normalises by the root mean square [x].
     RmsNorm {
-        /// The dimensions whose statistics are taken; the last if left out.
+        /// The dimensions over which statistics are taken; the last if left out.
         over: Option<DimNames>,
         /// Whether it has a trained scale.
         #[serde(default = "yes")]
         weight: bool,
-        /// Added to the mean square.
+        /// Constant added to the mean square.
         #[serde(default = "epsilon")]
         epsilon: f64,
     },
     /// Gaussian error linear unit [x].
     Gelu {},
-    /// The same, approximated by a hyperbolic tangent [x].
+    /// Gaussian error linear unit, approximated by a hyperbolic tangent [x].
     GeluTanh {},
     /// Rectified linear unit [x].
     Relu {},
@@ -205,7 +205,7 @@ pub(super) enum NodeKind {
     },
     /// Multiplies by `factor` [x].
     Scale {
-        /// What it is multiplied by.
+        /// The multiplier.
         factor: f64,
     },
     /// `cap tanh(x / cap)` [x].
@@ -213,12 +213,12 @@ pub(super) enum NodeKind {
         /// The cap.
         cap: f64,
     },
-    /// Cuts off what exceeds `limit` on either side [x].
+    /// Clamps to the range from `-limit` to `limit` [x].
     Clamp {
-        /// Where.
+        /// The limit.
         limit: f64,
     },
-    /// Zeroes elements at random, and scales the others up to the same mean [x].
+    /// Zeroes elements at random, and scales the others so that the mean is unchanged [x].
     Dropout {
         /// The share that is zeroed.
         #[serde(default = "half")]
@@ -233,14 +233,14 @@ pub(super) enum NodeKind {
     Add {},
     /// Elementwise product; `b` may lack dimensions of `a` [a, b].
     Multiply {},
-    /// A function of one tensor, or of two that are broadcast to each other; constants that it takes are left out
-    /// [x] or [a, b].
+    /// A function of one tensor, or of two that are broadcast to each other [x] or [a, b]. Constants in the function
+    /// are not stated.
     Elementwise {
         /// The function.
         function: Elementwise,
     },
-    /// Product of two tensors, summed over dimensions that both have, for each index of the others that both have [a,
-    /// b].
+    /// Product of two tensors, summed over dimensions that both have, for each index of the other dimensions that both
+    /// have [a, b].
     Product {
         /// The dimensions that are summed over.
         over: DimNames,
@@ -249,12 +249,12 @@ pub(super) enum NodeKind {
     Reduce {
         /// The function.
         function: ReduceFunction,
-        /// The dimensions.
+        /// The dimensions that the output lacks.
         over: DimNames,
     },
-    /// The same elements under other dimensions, moved, joined or parted [x].
+    /// The same elements with other dimensions: moved, joined or split [x].
     Reshape {
-        /// What each dimension counts, outermost first.
+        /// Meaning of each dimension, outermost first.
         dims: DimNames,
         /// The extent of each of `dims`.
         shape: Vec<Extent>,
@@ -263,28 +263,28 @@ pub(super) enum NodeKind {
     Pad {
         /// The dimension.
         dim: DimName,
-        /// Its size with the zeros.
+        /// Size of the dimension with the zeros.
         size: Size,
     },
     /// Elements of one dimension at fixed indices [x].
     Take {
         /// The dimension.
         dim: DimName,
-        /// How many elements are taken.
+        /// Number of elements that are taken.
         size: Size,
     },
     /// Tensors joined along one dimension [a, b, ..].
     Concat {
-        /// Along which dimension.
+        /// The dimension along which tensors are joined.
         over: DimName,
     },
     /// Part of one dimension [x].
     Slice {
         /// The dimension.
         dim: DimName,
-        /// What is left of it.
+        /// Size of the part.
         size: Size,
-        /// The first of it.
+        /// Index of the first element of the part.
         #[serde(default)]
         start: u64,
     },
@@ -294,26 +294,27 @@ pub(super) enum NodeKind {
         num_embeddings: Size,
         /// Size of a row.
         embedding_dim: Size,
-        /// What a row counts.
+        /// Meaning of the dimension of a row.
         #[serde(default = "hidden")]
         out_dim: DimName,
     },
-    /// The sum of the rows of a table that a bag of indices names: the last dimension counts those of a bag [indices].
+    /// The sum of the rows of a table that a bag of indices names; the last dimension of the input enumerates the
+    /// indices of a bag [indices].
     EmbeddingBag {
         /// Rows of the table.
         num_embeddings: Size,
         /// Size of a row.
         embedding_dim: Size,
-        /// What a row counts.
+        /// Meaning of the dimension of a row.
         #[serde(default = "hidden")]
         out_dim: DimName,
     },
     /// Fused attention [q: .., heads, head_dim; k, v: .., kv_heads, head_dim].
     Attention {
-        /// Which positions a query looks at.
+        /// The positions that a query attends to.
         #[serde(default)]
         mask: Mask,
-        /// What products of queries and keys are multiplied by; one over the root of `head_dim` if left out.
+        /// Factor on products of queries and keys; one over the square root of `head_dim` if left out.
         scale: Option<f64>,
         /// Scores `s` become `cap tanh(s / cap)`.
         soft_cap: Option<f64>,
@@ -330,21 +331,22 @@ pub(super) enum NodeKind {
         /// The base of the angles.
         #[serde(default = "theta")]
         theta: f64,
-        /// How many of the features are rotated, the first ones; all if left out.
+        /// Number of features that are rotated, beginning with the first; all if left out.
         features: Option<Size>,
-        /// What the angles are where they are no powers of `theta`, as in `table`: it is planned, but does not run.
+        /// Description of the angles where they are not powers of `theta`, as in `table`: such a model can be planned,
+        /// but not run.
         scaling: Option<String>,
     },
-    /// A trained tensor that an operator takes.
+    /// A trained tensor, as an input of operators.
     Parameter {
-        /// What each dimension counts, outermost first.
+        /// Meaning of each dimension, outermost first.
         dims: DimNames,
         /// The extent of each of `dims`.
         shape: Vec<Size>,
     },
-    /// Adds a trained tensor, as of positions [x].
+    /// Adds a trained tensor, such as position embeddings [x].
     AddParameter {
-        /// The dimensions of the input that the parameter has.
+        /// The input's dimensions that the parameter also has.
         over: DimNames,
     },
     /// Puts a trained row before a sequence of fixed length: the class token [x].
@@ -355,9 +357,9 @@ pub(super) enum NodeKind {
     FirstToken {},
     /// Scores every expert for every token and chooses the best [x].
     Router {
-        /// How many experts there are.
+        /// Number of experts.
         num_experts: Size,
-        /// How many each token goes to.
+        /// Number of experts that each token goes to.
         top_k: Size,
         /// Whether a bias is added to the scores.
         #[serde(default)]
@@ -368,10 +370,10 @@ pub(super) enum NodeKind {
     },
     /// Sends each token to its experts [x, probabilities].
     Dispatch {
-        /// How many experts each token goes to.
+        /// Number of experts that each token goes to.
         top_k: Size,
     },
-    /// Brings the experts' outputs back and sums them [y, probabilities].
+    /// Returns the experts' outputs to their tokens and sums them [y, probabilities].
     Combine {},
     /// The mean negative log-likelihood [logits].
     CrossEntropy {
@@ -388,8 +390,8 @@ impl NodeKind {
         matches!(self, Self::Input { .. } | Self::Parameter { .. })
     }
 
-    /// Returns whether the node belongs to the block of its predecessor and never starts one: it is too small for a
-    /// stage, and a cut before it would send as much as one after it.
+    /// Returns whether the node belongs to its predecessor's block and never starts one: it is too small for a stage,
+    /// and a cut before it would send the same amount of data as a cut after it.
     pub(super) fn finishes(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! The native format: a model as a graph of operators, for what is not a transformer.
+//! The native format: a model as a graph of operators, for models that are not transformers.
 //!
 //! A file is a JSON object. Its nodes are operators with attributes, its edges are tensors. Shapes and parameters are
 //! inferred from the operators; a shape stated on an edge is only checked. The JSON Schema is
@@ -34,8 +34,8 @@
 //! # Top level
 //!
 //! `format` is `planner-graph`, `version` is 1, `name` is the name of the model. `nodes` and `edges` follow.
-//! `description` and `$schema` are optional, for people and for editors. Any other field is an error, as is an
-//! attribute that a kind does not have.
+//! `description` (for readers) and `$schema` (for editors) are optional. Any other field is an error, as is an
+//! attribute that a node's kind does not have.
 //!
 //! # Nodes
 //!
@@ -85,18 +85,19 @@
 //! | `cross_entropy` | `over` (last) | logits |
 //! | `mean_squared_error` | | prediction |
 //!
-//! `product` sums over dimensions that both inputs have, once for each index of the others that both have; the output
-//! has the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one has that node's
-//! parameters of the same names: a head that reads the table of an embedding, a layer that runs twice.
+//! `product` sums over dimensions that both inputs have, once for each index of the other dimensions that both have;
+//! the output has the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one shares the
+//! parameters of the same names with it: a head that reads the table of an embedding, a layer that runs twice.
 //!
 //! `kernel`, `stride`, `padding` and `output` are one integer, or two for rows and columns.
 //!
 //! # Shapes
 //!
-//! Dimensions have names, since the name decides how a dimension may be sharded: `batch`, `sequence`, `context`,
-//! `hidden`, `heads`, `kv_heads`, `head_dim`, `groups`, `state`, `intermediate`, `experts`, `top_k`, `vocabulary`,
-//! `latent`, `features`, `channels`, `height`, `width`. An input names them in `dims` and gives their sizes in `shape`,
-//! outermost first: `"b"` for the batch, `"s"` for a sequence whose length the step decides, integers for the rest.
+//! Dimensions have names; the name decides how a dimension may be sharded: `batch`, `sequence`, `context`, `hidden`,
+//! `heads`, `kv_heads`, `head_dim`, `groups`, `state`, `intermediate`, `experts`, `top_k`, `vocabulary`, `latent`,
+//! `features`, `channels`, `height`, `width`. An input names them in `dims` and gives their sizes in `shape`,
+//! outermost first: `"b"` for the batch, `"s"` for a sequence whose length is decided by the step, integers for the
+//! rest.
 //!
 //! ```json
 //! {"name": "image", "kind": "input", "dims": ["batch", "channels", "height", "width"], "shape": ["b", 3, 224, 224]}
@@ -109,16 +110,17 @@
 //!
 //! # Edges
 //!
-//! An edge leads `from` a node `to` a node. A node's inputs have the order in which its edges are listed, unless each
-//! of them states its `slot`, from 0. `shape`, where stated, is that of the output of `from`.
+//! An edge leads `from` a node `to` a node. The order of a node's inputs is the order in which its edges are listed,
+//! unless each of these edges states its `slot`, from 0. `shape`, where stated, is that of the output of `from`.
 //!
 //! # Blocks
 //!
-//! The nodes are sorted topologically, those listed first being first where there is a choice, and cut into a chain of
-//! blocks, of which pipeline stages are made. A block ends wherever a single tensor is live, as after each residual
-//! sum. Activations, dropout, batch norms, flattening and losses stay in the block of their predecessor. A block has
-//! the name of its first operator. Tensors without consumers are outputs of the last block; such a tensor in the
-//! middle, or an input listed long before its use, prevents cuts from there to the end or to its use.
+//! The nodes are sorted topologically; where there is a choice, the node listed first comes first. They are then cut
+//! into a chain of blocks, from which pipeline stages are made. A block ends wherever a single tensor is live, as
+//! after each residual sum. Activations, dropout, batch norms, flattening and losses stay in the block of their
+//! predecessor. A block has the name of its first operator. Tensors without consumers are outputs of the last block.
+//! Such a tensor in the middle prevents cuts from there to the end; an input listed long before its use prevents them
+//! from there to its use.
 
 mod assemble;
 mod attributes;
@@ -145,7 +147,7 @@ use crate::text::json;
 ///
 /// [`NativeError`] where the text is not a graph of this format, or its operators do not fit.
 pub fn read(text: &str) -> Result<(String, Graph), NativeError> {
-    // These two fields are read first, since a later version may have other fields.
+    // These two fields are read first, since later versions may have other fields.
     let json: Value = json::read(text).map_err(NativeError::Json)?;
     if json["format"] != "planner-graph" {
         return Err(NativeError::Format { found: json["format"].to_string() });
@@ -170,7 +172,7 @@ fn node(index: usize, RawNode(attributes): RawNode) -> Result<Node, NativeError>
     let name = name.map_or_else(|| format!("#{index}"), ToOwned::to_owned);
     Node::deserialize(&Value::Object(attributes.clone())).map_err(|error| {
         let problem = json::problem("", &error);
-        // Values that were read before have no place, so an unknown word is looked for.
+        // Values that were already parsed have no position, so the attribute with the unknown word is looked up.
         let is_of = |value: &Value| problem.starts_with(&format!("a field is `{}`,", text(value)));
         let field = attributes.iter().find(|(_, value)| is_of(value)).map(|(field, _)| field);
         let named = field.map(|field| problem.replacen("a field", &format!("`{field}`"), 1));

@@ -93,7 +93,7 @@ impl Wiring {
         for (at, node) in order.iter().enumerate() {
             position[*node] = at;
         }
-        // An output without consumers leaves the model, so it is live to the end.
+        // An output without consumers leaves the model, so it stays live to the end.
         let last_use = |node: usize| {
             self.consumers[node].iter().map(|user| position[*user]).max().unwrap_or(order.len())
         };

@@ -24,7 +24,7 @@ named_enum! {
         RecvBackward = "RECV_B",
         /// Sharded parameters of a stage are gathered.
         Unshard = "UNSHARD",
-        /// They are freed again but for the rank's shard.
+        /// They are freed again, except for the rank's shard.
         Reshard = "RESHARD",
         /// A stage's gradients are reduced over its replicas.
         ReduceGrad = "REDUCE_GRAD",
@@ -55,7 +55,7 @@ impl ActionKind {
     }
 }
 
-/// An action of a rank for a stage and, mostly, a micro-batch.
+/// An action of a rank for a stage and, in most cases, a micro-batch.
 ///
 /// Prints and parses as PyTorch writes it: `0F0` is the forward of micro-batch 0 on stage 0.
 ///
@@ -78,7 +78,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// The receive of a send, and vice versa; `None` for actions that are not messages.
+    /// The receive that matches a send, and vice versa; `None` for actions that are not messages.
     pub const fn partner(self) -> Option<Self> {
         use ActionKind as K;
         let Self { stage, kind, micro_batch } = self;
@@ -143,8 +143,8 @@ impl FromStr for Action {
 pub enum ScheduleStep {
     /// One action.
     One(Action),
-    /// A forward overlapped with another micro-batch's backward, so that the communication of each hides behind the
-    /// computation of the other: `(0F3;3B1)OVERLAP_F_B`.
+    /// A forward overlapped with another micro-batch's backward, so that the computation of each hides the
+    /// communication of the other: `(0F3;3B1)OVERLAP_F_B`.
     Overlapped(Action, Action),
 }
 

@@ -1,4 +1,4 @@
-//! PyTorch's pipeline-order CSV: a row for each rank, a cell for each step, empty where idle.
+//! PyTorch's pipeline-order CSV: one row per rank, one cell per step, empty where idle.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ pub enum CsvError {
     Schedule(#[from] ScheduleError),
 }
 
-/// Parses a pipeline-order CSV, of computation alone or with communication and sharding.
+/// Parses a pipeline-order CSV with computation alone, or with communication and sharding.
 ///
 /// Empty cells are skipped; so are quotes and spaces around a cell, a byte-order mark, and empty
 /// lines at the end. The placement of stages and the number of micro-batches are inferred.
@@ -78,7 +78,7 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
 /// The schedule as pipeline-order CSV, without idle cells: PyTorch loads it as `compute_only` if it has computation
 /// alone, and as `compute_comms` else.
 ///
-/// PyTorch has no name for the optimizer's step, so steps are left out; the time of updates is lost in the file.
+/// PyTorch has no name for the optimizer's step, so the file leaves steps out, and loses the time of updates.
 pub fn write_csv(schedule: &Schedule) -> String {
     let is_known = |step: &&ScheduleStep| !matches!(step, ScheduleStep::One(action) if action.kind == ActionKind::OptimizerStep);
     let mut text = String::new();

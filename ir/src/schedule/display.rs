@@ -19,7 +19,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// True if any rank has actions of several stages, which then need their numbers.
+/// True if any rank has actions of several stages; the grid then shows stage numbers.
 fn has_several_stages(ranks: &[Vec<ScheduleStep>]) -> bool {
     ranks.iter().any(|steps| {
         let mut stages = steps.iter().flat_map(|step| step.actions()).map(|action| action.stage);
@@ -54,8 +54,8 @@ const RANKS_AROUND: usize = 2;
 /// Steps shown before and after the one with the defect.
 const STEPS_AROUND: usize = 4;
 
-/// The part of the grid around the step `at.1` of rank `at.0`, which is in brackets and marked with an arrow; `heads`
-/// returns the step in the middle for every other rank.
+/// The part of the grid around the step `at.1` of rank `at.0`; that step is in brackets and marked with an arrow. For
+/// every other rank, `heads` returns the step in the middle.
 pub(super) fn excerpt(
     ranks: &[Vec<ScheduleStep>],
     at: (usize, usize),

@@ -7,10 +7,10 @@ use std::ptr;
 
 use super::{Action, ActionKind, Schedule, ScheduleStep, StagePlacement, write_csv};
 
-/// A schedule given by the user: passes alone, in the order of each rank.
+/// A schedule given by the user: only passes, in the order of each rank.
 ///
-/// Layouts are copied and compared by the million, so they hold a reference to the schedule, which is leaked: it lives
-/// as long as the program, which reads a few files at most.
+/// Layouts are copied and compared by the million, so they hold a reference to the schedule. The schedule is leaked:
+/// it lives as long as the program, which reads a few files at most.
 #[derive(Clone, Copy)]
 pub struct UserSchedule(&'static Parts);
 
@@ -60,7 +60,7 @@ pub enum UserScheduleError {
     Placement {
         /// Rank of the action.
         rank: u32,
-        /// The first action of a rank that would not have its stage.
+        /// The first action of a rank on a stage that the rank would not have.
         action: Action,
         /// Number of ranks.
         num_ranks: u32,
@@ -131,12 +131,12 @@ impl UserSchedule {
         self.0.is_v_shaped
     }
 
-    /// True if any gradients of activations and of parameters are computed in separate passes.
+    /// True if some gradients of activations and of parameters are computed in separate passes.
     pub const fn splits_backward(self) -> bool {
         self.0.splits_backward
     }
 
-    /// True if any forwards are overlapped with backwards of other micro-batches.
+    /// True if some forwards are overlapped with backwards of other micro-batches.
     pub const fn overlaps_passes(self) -> bool {
         self.0.overlaps_passes
     }

@@ -13,7 +13,7 @@ macro_rules! families {
     ($($(#[$doc:meta])+ $family:ident = $name:literal, $description:literal;)+) => {
         /// A family of pipeline schedules.
         ///
-        /// In JSON it is its name; one of the user's own is the rows of its CSV, a line for each rank.
+        /// In JSON, a family is its name, and a schedule of the user's own is the rows of its CSV, one line per rank.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ScheduleKind {
@@ -54,13 +54,12 @@ families! {
     Sequential = "sequential", "one micro-batch at a time: no two stages ever work together";
     /// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
     GPipe = "gpipe", "all forwards, then all backwards; keeps every micro-batch";
-    /// One forward, one backward; a stage keeps no more micro-batches than stages follow it
+    /// One forward, one backward; a stage keeps at most one micro-batch more than stages follow it
     /// (PipeDream-Flush of Narayanan et al. 2020, arXiv 2006.09503).
     OneFOneB = "1f1b", "one forward, one backward; keeps as many micro-batches as stages";
     /// 1F1B over several stages of each rank (Narayanan et al. 2021, arXiv 2104.04473).
     Interleaved = "interleaved-1f1b", "1F1B over several stages a rank; bubble over v, more messages";
-    /// All micro-batches through a rank's stage before the next stage (Lamy-Poirier 2022, arXiv
-    /// 2211.05953).
+    /// All micro-batches through one stage of a rank before its next stage (Lamy-Poirier 2022, arXiv 2211.05953).
     LoopedBfs = "looped-bfs", "all micro-batches through a stage of each rank, then the next";
     /// Weight gradients fill the drain, within 1F1B's memory (Qi et al. 2023, arXiv 2401.10241).
     ZbH1 = "zb-h1", "weight gradients fill the drain; memory of 1F1B";
@@ -68,7 +67,7 @@ families! {
     ZbH2 = "zb-h2", "weight gradients fill warm-up and drain; twice the memory of 1F1B";
     /// ZB-H1 over several stages of each rank (PyTorch).
     InterleavedZb = "interleaved-zb", "zb-h1 over several stages a rank";
-    /// Zero bubble with two stages a rank, down and up again (Qi et al. 2023, section 6).
+    /// Zero bubble with two stages per rank; stages go down the ranks and up again (Qi et al. 2023, section 6).
     Zbv = "zbv", "no bubble at equal costs in the memory of 1F1B; two stages a rank";
     /// As ZBV, with about half of 1F1B's activations (Qi et al. 2024, arXiv 2405.15362).
     VHalf = "v-half", "two stages a rank, half the memory of 1F1B, little bubble";
@@ -85,8 +84,9 @@ families! {
 }
 
 impl ScheduleKind {
-    /// True if a search tries the family by default. Excluded are families with overlapped passes, for which no bound
-    /// knows the exchanges that these hide, the one with stale gradients, and the one that never has two ranks at work.
+    /// True if a search tries the family by default. Excluded are families with overlapped passes, because no bound
+    /// knows the exchanges that these hide; the family with stale gradients; and the one in which no two ranks ever
+    /// work at the same time.
     pub const fn is_searched(self) -> bool {
         !matches!(
             self,
@@ -130,7 +130,8 @@ impl ScheduleKind {
         }
     }
 
-    /// Number of stages that each rank holds with `virtual_stages`: twice that number where each stage is on two ranks.
+    /// Number of stages that each rank holds with `virtual_stages`: twice `virtual_stages` where each stage is on two
+    /// ranks.
     pub fn stages_per_rank(self, virtual_stages: u32) -> u32 {
         self.placement().num_copies() * virtual_stages
     }
@@ -152,8 +153,8 @@ impl ScheduleKind {
         }
     }
 
-    /// Period of the steady state in micro-batches, on `p` ranks: this number of further micro-batches lengthens each
-    /// rank's list by one cycle of actions. `None` where all forwards come first or where the period is unknown.
+    /// Period of the steady state on `p` ranks, in micro-batches: each further period lengthens each rank's list by
+    /// one cycle of actions. `None` where all forwards come first or where the period is unknown.
     pub const fn cycle(self, p: u32) -> Option<u32> {
         match self {
             Self::Sequential | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 => Some(1),
@@ -176,11 +177,12 @@ impl ScheduleKind {
         }
     }
 
-    /// Lower bound of the number of micro-batches, of `m` over `p` ranks, of which a rank holds the activations of all
-    /// its stages at its peak, for any number of stages.
+    /// Lower bound on a rank's peak number of micro-batches in flight, of `m` over `p` ranks, for any number of
+    /// stages. A micro-batch counts if the rank holds its activations for all of the rank's stages.
     ///
-    /// In interleaved schedules, a rank has put `p` micro-batches through each of its stages but the last when the
-    /// first comes back, and through the last those that Narayanan et al. 2021 (arXiv 2104.04473) let it warm up with.
+    /// In interleaved schedules, when the first micro-batch comes back, a rank has put `p` micro-batches through each
+    /// of its stages except the last. Through the last stage it has put its warm-up micro-batches by Narayanan et al.
+    /// 2021 (arXiv 2104.04473).
     pub fn least_in_flight(self, rank: u32, p: u32, m: u32) -> u32 {
         let least = match self {
             Self::GPipe | Self::LoopedBfs => m,
@@ -193,8 +195,8 @@ impl ScheduleKind {
         least.min(m)
     }
 
-    /// Lower bound of the number of micro-batches of which a rank holds the activations of the `nth` of its `v` stages
-    /// when its first backward begins; zero where unknown.
+    /// Lower bound on the number of micro-batches whose activations a rank holds for the `nth` of its `v` stages when
+    /// its first backward begins; zero where unknown.
     pub fn in_flight_at_first_backward(self, [rank, p, v, m]: [u32; 4], nth: u32) -> u32 {
         match self {
             Self::Interleaved => {
@@ -210,19 +212,19 @@ impl ScheduleKind {
     }
 
     /// True if a rank's memory peaks when its first backward begins, as counted by
-    /// [`Self::in_flight_at_first_backward`]: with all forwards first, or one stage a rank.
+    /// [`Self::in_flight_at_first_backward`]: for schedules with all forwards first, or with one stage per rank.
     pub const fn keeps_most_at_first_backward(self) -> bool {
         matches!(self, Self::GPipe | Self::LoopedBfs | Self::OneFOneB | Self::AsyncOneFOneB)
     }
 
-    /// A number of micro-batches, up to `m`, with the same peaks as `m`: whole cycles beyond `3 p` are left out.
+    /// Number of micro-batches, at most `m`, with the same peaks as `m`: whole cycles beyond `3 p` are left out.
     pub fn fill_up(self, p: u32, m: u32) -> u32 {
         let beyond = m.saturating_sub(3 * p);
         self.cycle(p).map_or(m, |period| m - beyond / period * period)
     }
 
-    /// Peak number of micro-batches whose activations the rank holds: each of the rank's stages of each micro-batch
-    /// counts one.
+    /// Peak number of micro-batches whose activations the rank holds; each micro-batch counts once for each of the
+    /// rank's stages.
     ///
     /// Exact for GPipe, 1F1B, its interleaved form, looped BFS, ZB-H1 and ZB-H2 where micro-batches divide by ranks; an
     /// upper bound for the other families.

@@ -1,8 +1,8 @@
-//! Pipeline schedules: one piece of data that is checked, simulated, drawn and executed.
+//! Pipeline schedules: data that is checked, simulated, drawn and executed.
 //!
-//! [`generate()`] makes the schedule of a family and [`read_csv`] reads a user's; both contain computation only, and
-//! passes add the rest: [`add_communication`], [`add_reduction`], [`add_optimizer_steps`]. From either source, a
-//! [`Schedule`] value is complete, ordered and free of deadlock.
+//! [`generate()`] makes the schedule of a family and [`read_csv`] reads a user's schedule. Both contain only
+//! computation; passes add the rest: [`add_communication`], [`add_reduction`], [`add_optimizer_steps`]. From either
+//! source, a [`Schedule`] value is complete, ordered and free of deadlock.
 
 mod action;
 mod check;

@@ -4,8 +4,8 @@ use super::action::{Action, ActionKind, ScheduleStep};
 use super::placement::StagePlacement;
 
 /// The steps of each rank, in order. A `Schedule` value is valid: each micro-batch runs forward and backward once on
-/// each stage, no action comes before its inputs, sends and receives pair up if there are any, and all ranks run to
-/// their end if sends do not block.
+/// each stage, no action comes before its inputs, sends and receives (if there are any) pair up, and all ranks finish
+/// if sends do not block.
 ///
 /// Prints as a grid, a row for each rank:
 ///
@@ -36,7 +36,7 @@ impl Schedule {
         self.ranks.len() as u32
     }
 
-    /// Number of stages of the model; a rank has one or more of them.
+    /// Number of stages of the model; each rank has one or more of them.
     pub fn num_stages(&self) -> u32 {
         self.num_stages
     }
@@ -92,9 +92,9 @@ impl Schedule {
         Self { updates, ..self }
     }
 
-    /// Peak number of micro-batches whose activations each rank holds, counting each stage of each micro-batch, from
-    /// its forward to the end of its backward: of [`ActionKind::WeightGrad`] where the two parts of backward are
-    /// separate.
+    /// Peak number of micro-batches whose activations each rank holds, with each stage of each micro-batch counted
+    /// separately. Activations are held from the forward to the end of the backward, or of [`ActionKind::WeightGrad`]
+    /// where the two parts of backward are separate.
     pub fn peak_in_flight(&self) -> Vec<u32> {
         let peak = |steps: &Vec<ScheduleStep>| {
             let (mut held, mut peak) = (0_u32, 0);
@@ -111,8 +111,8 @@ impl Schedule {
         self.ranks.iter().map(peak).collect()
     }
 
-    /// The output of another stage that `action` needs: the forward of the stage before, or the gradient from the stage
-    /// after. `None` where the rank's own order covers all needs, as for weight gradients.
+    /// The output of another stage that `action` needs: the forward of the preceding stage, or the gradient from the
+    /// next stage. `None` where the rank's own order covers all needs, as for weight gradients.
     pub(crate) fn need(&self, action: Action) -> Option<Need> {
         let Action { stage, micro_batch, .. } = action;
         match action.kind {

@@ -7,7 +7,8 @@ use super::{Action, ScheduleStep};
 pub enum StagePlacement {
     /// Stage `s` on rank `s mod p`: round robin.
     Loop,
-    /// The stages go down the ranks and up again, so that the first and the last of two rounds share a rank.
+    /// The stages go down the ranks and up again, so that the first stage and the last of two rounds are on the same
+    /// rank.
     V,
     /// The same number of stages as ranks, each on two ranks: even micro-batches run down the ranks, stage `s` on rank
     /// `s`; odd ones run up, stage `s` on rank `p - 1 - s`. So each rank has two stages, and there are two copies of
@@ -67,8 +68,8 @@ impl StagePlacement {
         all.filter(move |stage| *stage < num_stages)
     }
 
-    /// The simplest placement that agrees with the ranks of the actions: loop, V, both directions, or else a table with
-    /// the first rank of each stage.
+    /// The simplest placement that agrees with the ranks of the actions: loop, V, both directions, or else a table
+    /// with the first rank of each stage.
     pub fn infer(ranks: &[Vec<ScheduleStep>]) -> Self {
         let p = ranks.len() as u32;
         let placed = || {

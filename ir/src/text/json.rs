@@ -1,4 +1,4 @@
-//! Errors of JSON in plain words: the field, its value, and the valid values.
+//! Errors of JSON in plain words: which field, its value, and the valid values.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use serde_json::error::Category;
 
 use super::{printable, printable_lines, shortened};
 
-/// `text` with `null` for the numbers without end that Python writes beyond JSON, as published configurations have
-/// them.
+/// `text` with `null` in place of infinities and NaN, which Python writes though JSON does not have them; published
+/// configurations contain them.
 pub fn without_infinities(text: &str) -> Cow<'_, str> {
     const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     if !WORDS.iter().any(|word| text.contains(word)) {
@@ -51,7 +51,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     })
 }
 
-/// Message for `error`, which occurred on reading `text`: without line and column, and with the field that it concerns.
+/// Message for `error`, which occurred on reading `text`: without line and column, but with the field in question.
 ///
 /// ```
 /// let text = r#"{"gpu": {"memory_bytes": "80GB"}}"#;
@@ -69,12 +69,12 @@ pub fn problem(text: &str, error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let message = whole.strip_suffix(&place).unwrap_or(&whole);
     match error.classify() {
-        // Errors on values that were read before have no place.
+        // Errors on values that were already parsed have no position.
         Category::Data if error.line() == 0 => {
             with_path(message, &[]).replacen("this is ", "a field is ", 1)
         }
         Category::Data => match keys(text, offset(text, error)).as_slice() {
-            // Serde also reads fields from a list, one after the other.
+            // Serde also reads a struct's fields from a list, in order.
             [Key::Index(_), ..] => {
                 "this is a list, in `[ ]`, but must be one object, in `{ }`\nhint: give what is in the list by itself"
                     .to_owned()
@@ -95,7 +95,7 @@ fn offset(text: &str, error: &serde_json::Error) -> usize {
 /// A step on the path from a value to one within it.
 #[derive(Clone, Debug)]
 enum Key {
-    /// The value of a field; none before its name is read.
+    /// The value of a field; `None` before its name is read.
     Field(Option<String>),
     /// Index in a list.
     Index(usize),
@@ -173,7 +173,7 @@ fn with_path(message: &str, keys: &[Key]) -> String {
     }
     if let Some((found, expected)) = split("unknown variant ") {
         let nearest = nearest(found, expected);
-        // The unknown name may be that of a field, or a value.
+        // The unknown name may be that of a field or that of a value.
         if let Some((Key::Field(Some(name)), within)) = keys.split_last()
             && name == found.trim_matches('`')
         {
@@ -284,22 +284,22 @@ fn expected_in_words(expected: &str, keys: &[Key]) -> String {
     }
 }
 
-/// Hint at the nearest of the expected names, if any is near.
+/// Hint that names the nearest of the expected names, if one is near.
 fn nearest(found: &str, expected: &str) -> String {
     nearest_of(found, expected)
         .map_or_else(String::new, |best| format!("\nhint: `{best}` is the nearest"))
 }
 
-/// The nearest to `found` of names in backquotes, if any is near.
+/// The name nearest to `found` among those in backquotes, if one is near.
 pub(crate) fn nearest_of<'a>(found: &str, names: &'a str) -> Option<&'a str> {
-    // Names are at every second place between backquotes.
+    // Splitting at backquotes yields a name at every second position.
     super::nearest(found, names.split('`').skip(1).step_by(2)).into_iter().next()
 }
 
 /// Reason why a text is not JSON: the syntax of other notations, else the parser's message.
 fn misspelt(text: &str, end: usize, message: &str) -> String {
     let bytes = text.as_bytes();
-    // The parser stops at the unexpected character, or before it.
+    // The parser stops at the unexpected character or before it.
     let is_told = |at: &usize| bytes.get(*at).is_some_and(|c| !c.is_ascii_whitespace());
     let at = [end.wrapping_sub(1), end].into_iter().find(is_told).unwrap_or(end);
     let rest = text.get(at..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Nearest known names to an unknown one.
+//! Known names that are nearest to an unknown one.
 
 use super::folded;
 
@@ -8,7 +8,7 @@ const MOST: usize = 3;
 /// The smallest similarity of a name that is offered, where neither contains the other.
 const LEAST_SIMILARITY: f64 = 0.6;
 
-/// The smallest length of a contained name: shorter ones are in too many others.
+/// The smallest length of a contained name: shorter names are contained in too many others.
 const LEAST_WITHIN: usize = 3;
 
 /// Similarity of two names, from 0 to 1: one minus the edits (change, add, leave out or swap) of letters and digits
@@ -17,9 +17,9 @@ pub fn similarity(one: &str, other: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(&folded(one), &folded(other))
 }
 
-/// The `names` that `given` may stand for, by [`similarity`], three at most; empty where none is similar.
+/// The `names` that `given` may stand for, by [`similarity`], at most three; empty where none is similar.
 ///
-/// A name that contains the other, or is contained, counts as more similar than any other. Among equals the one listed
+/// A name that contains the other, or is contained in it, ranks before all others. In a tie, the name that is listed
 /// first comes first.
 ///
 /// ```
@@ -32,7 +32,7 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
         let similarity = strsim::normalized_damerau_levenshtein(&given, &name);
         let (short, long) =
             if given.len() < name.len() { (&given, &name) } else { (&name, &given) };
-        // A number of parameters, such as `8b`, is in the names of few models.
+        // Few models have a number of parameters, such as `8b`, in their names.
         let is_size = short.ends_with('b') && short.starts_with(|c: char| c.is_ascii_digit());
         let is_within = (short.len() >= LEAST_WITHIN || (is_size && short.len() > 1))
             && long.contains(short.as_str());

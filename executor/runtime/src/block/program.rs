@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::{
-    Block, BlockRecompute, Keeps, Op, OpId, OpKind, Placement, Placements, Recomputable, Sharding,
+    Block, BlockRecompute, EmbeddingTable, Keeps, Op, OpId, OpKind, Placement, Placements,
+    Recomputable, Sharding,
 };
 
 /// A tensor of a block in one of the placements in which it is taken.
@@ -28,9 +29,10 @@ pub(crate) struct BlockProgram {
     expert_parallel: u32,
     /// True where attention exchanges heads between context-parallel ranks.
     exchanges_heads: bool,
-    /// True where recurrences do, with the convolutions before them.
+    /// True where recurrences, with the convolutions before them, exchange heads between context-parallel ranks.
     exchanges_recurrences: bool,
-    /// Linear layers whose output has one use, a sum of two in the same placement: that sum, and the slot in it.
+    /// For each linear layer whose output has a single use, as an input of a sum of two in the same placement: that
+    /// sum, and the slot of the input.
     summands: BTreeMap<OpId, (OpId, usize)>,
 }
 
@@ -44,7 +46,7 @@ impl BlockProgram {
     ) -> Self {
         let inputs: Vec<Vec<OpId>> =
             block.nodes().map(|node| block.inputs(node.id).to_vec()).collect();
-        let placements = block.placements(sharding);
+        let placements = block.placements(sharding, EmbeddingTable::Part).clone();
         let requires_grad = block.requires_grad(reads_data);
         let mut program = Self {
             block: block.clone(),
@@ -107,8 +109,8 @@ impl BlockProgram {
         (source, if matches!(from, Placement::Shard(_)) { from } else { to })
     }
 
-    /// Returns whether recurrence or convolution `id` exchanges heads for positions of its input at `slot`: those of
-    /// convolutions were exchanged before.
+    /// Returns whether recurrence or convolution `id` exchanges heads for positions of its input at `slot`. A
+    /// recurrence does not exchange the outputs of convolutions, whose inputs were exchanged before.
     pub(crate) fn exchanges_input(&self, id: OpId, slot: usize) -> bool {
         let source = self.inputs[id.index()][slot];
         let kinds = [id, source].map(|op| &self.op(op).kind);
@@ -166,7 +168,7 @@ impl BlockProgram {
     }
 
     fn summands(&self, sharding: Sharding) -> BTreeMap<OpId, (OpId, usize)> {
-        // A rank that is alone has partial sums whole.
+        // With a single tensor-parallel rank, partial sums are whole.
         let is_alone = sharding.tensor_parallel == 1;
         let is_there = |from: Placement, to: Placement| {
             if from == Placement::Partial { is_alone && to == Placement::Whole } else { from == to }
@@ -195,7 +197,7 @@ impl BlockProgram {
 
     fn kept_for_weight_grad(&self) -> BTreeSet<Key> {
         let trains = self.block.nodes().filter(|node| node.op.is_trained());
-        // Gradients of a recurrence's parameters are computed with those of its inputs.
+        // Gradients of a recurrence's parameters are computed together with the gradients of its inputs.
         let trained = trains.filter(|node| {
             let is_recurrence = matches!(node.op.kind, OpKind::Recurrence { .. });
             !is_recurrence && !self.inputs[node.id.index()].is_empty()

@@ -42,8 +42,8 @@ pub(super) fn both_ways(_: Fields<'_>, _: &Shape, transformer: &mut Transformer)
     Ok(())
 }
 
-/// ModernBERT: attention both ways, near or far, and a dense layer before the head. A window of `w` positions on both
-/// sides together is counted as `w` positions before.
+/// ModernBERT: attention in both directions, global or local, and a dense layer before the head. A window of `w`
+/// positions, both sides together, is counted as `w` positions before the query.
 pub(super) fn modern(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     transformer.each_attention(|attention| {
         if attention.mask == AttentionMask::Causal {
@@ -53,7 +53,7 @@ pub(super) fn modern(fields: Fields<'_>, shape: &Shape, transformer: &mut Transf
     modern_decoder(fields, shape, transformer)
 }
 
-/// ModernBERT that attends to what is before: a dense layer before the head.
+/// ModernBERT as a decoder: attention to earlier positions only, and a dense layer before the head.
 pub(super) fn modern_decoder(
     fields: Fields<'_>,
     _: &Shape,

@@ -24,7 +24,7 @@ struct TowerTable {
     families: BTreeMap<String, Multimodal>,
     /// Families that have no graph, as a whole.
     counted: BTreeMap<String, Counted>,
-    /// Other heads of the encoders among them, by what they put out.
+    /// Other heads of these encoders, by their outputs.
     heads: BTreeMap<Task, Rule>,
 }
 
@@ -32,7 +32,7 @@ struct TowerTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Multimodal {
-    /// The `model_type` of the language model if its configuration does not say it.
+    /// The `model_type` of the language model where its configuration does not state it.
     text: Option<String>,
     tied: Option<Tied>,
     /// Parts other than the language model, in order.
@@ -49,7 +49,7 @@ enum Tied {
     UnlessStated,
     /// Where it or the language model's configuration says so.
     AsText,
-    /// As the language model's configuration says, whatever the outer one does.
+    /// As the language model's own configuration states, whatever the outer one does.
     Inner,
 }
 
@@ -76,13 +76,13 @@ struct Rule {
     /// Formulas that it names, each of the same fields.
     #[serde(default, rename = "where")]
     terms: BTreeMap<String, String>,
-    /// Defaults in transformers of fields that may be left out.
+    /// Defaults in transformers of fields that may be absent.
     #[serde(default)]
     defaults: BTreeMap<String, u64>,
     /// Other names of fields in some releases.
     #[serde(default)]
     also: BTreeMap<String, String>,
-    /// Values that fields must have where they are there.
+    /// Values that fields must have where they are present.
     #[serde(default)]
     only: Map<String, Value>,
 }
@@ -93,13 +93,13 @@ struct Rule {
 struct ModelPart {
     /// Vision, audio or projector.
     name: String,
-    /// Section of its configuration; without one, that of the whole model.
+    /// Section of the part's configuration; without one, the configuration of the whole model.
     section: Option<String>,
-    /// The encoder if the section does not say which.
+    /// The encoder, where the section does not name one.
     tower: Option<String>,
     /// The rule of a part that is no encoder.
     rule: Option<Rule>,
-    /// Classes that have the part; all where there are none.
+    /// Classes that have the part; all classes if empty.
     #[serde(default)]
     classes: Vec<String>,
     /// True where a configuration without the section has no such part.
@@ -152,11 +152,11 @@ pub(super) fn tied(model_type: &str, object: &Map<String, Value>) -> Option<Valu
     }
 }
 
-/// Parameters of `object` where its family is counted as a whole; `None` where it is no such family.
+/// Parameters of `object` if its family is counted as a whole; `None` for other families.
 ///
 /// # Errors
 ///
-/// [`ModelError`] where the class has another head, a part is of no known kind or lacks a field.
+/// [`ModelError`] where the class has another head, or a part is of no known kind or lacks a field.
 pub(super) fn counted(
     model_type: &str,
     object: &Map<String, Value>,
@@ -188,7 +188,7 @@ pub(super) fn counted(
     Ok(Some(ModelError::CountedAlone { architecture, class, why, parts }))
 }
 
-/// Parts with their parameters, or words for one that is not known.
+/// Parts with their parameters, or a description of a part that is not known.
 fn count<'p>(
     model_type: &str,
     parts: impl Iterator<Item = &'p ModelPart>,
@@ -208,7 +208,7 @@ fn count<'p>(
         let Some(section) = section else {
             return Ok(Err(format!("a `{name}` that is no object")));
         };
-        // Releases often name the tower as the whole model, or not at all.
+        // Published configurations often give the tower the name of the whole model, or no name.
         let own = section.get("model_type").and_then(Value::as_str);
         let own = own.filter(|own| !own.is_empty() && *own != model_type);
         let tower = own.or(part.tower.as_deref());
@@ -229,7 +229,7 @@ fn count<'p>(
     Ok(Ok(all))
 }
 
-/// Most formulas that name each other.
+/// Largest depth of formulas that name each other.
 const DEEPEST: usize = 12;
 
 /// The field with the number of layers.
@@ -238,7 +238,8 @@ const LAYERS: &str = "num_hidden_layers";
 /// Sizes of the layers that differ from the others.
 const BY_LAYER: &str = "per_layer_config";
 
-/// The object that a formula's name is of, and the field in it; `None` where such layers differ from each other.
+/// The object that the name in a formula refers to, and the field in it; `None` where such layers differ from each
+/// other.
 fn named<'o, 'n>(
     name: &'n str,
     section: &'o Map<String, Value>,
@@ -262,7 +263,7 @@ fn named<'o, 'n>(
     first.as_object().filter(|_| alike).map(|first| (first, field))
 }
 
-/// A number without a fraction that is written with a decimal point.
+/// A number with a decimal point but without a fraction.
 fn whole(real: &Number) -> Option<u64> {
     let real = real.as_f64().filter(|real| real.fract() == 0.0 && (0.0..1e15).contains(real))?;
     Some(real as u64)
@@ -332,7 +333,7 @@ impl Rule {
     }
 }
 
-/// Number that a formula reads of a list; see [`Rule::parameters`].
+/// Number that a formula derives from a list; see [`Rule::parameters`].
 fn asked_of(all: &[Value], of: &str, formula: impl Fn(&str) -> Result<u64, ModelError>) -> u64 {
     let (word, most) = of.split_once(':').unwrap_or((of, LAYERS));
     let is = |value: &&Value| match value {

@@ -25,7 +25,7 @@ use crate::model::transformer::{
     NormType, Positions, QkNorm, Scales, Transformer,
 };
 
-/// Largest number of multi-token prediction modules; no model has more than one.
+/// Largest number of multi-token prediction modules that is accepted; no model has more than one.
 const MOST_MODULES: u64 = 16;
 
 /// Name of layers with a sliding window in `layer_types` and `rope_parameters`.
@@ -112,7 +112,7 @@ impl Family {
         Ok((shape, transformer))
     }
 
-    /// Trained numbers that no operator has, with the layers that have them.
+    /// Trained numbers that belong to no operator, with the layers that have them.
     fn numbers(&self, fields: Fields<'_>, shape: &Shape) -> Result<Vec<Numbers>, ModelError> {
         let size = |name: &str| match name {
             "hidden_size" => Ok(shape.hidden_size),
@@ -203,7 +203,7 @@ impl Family {
     }
 }
 
-/// Name and count of trained numbers that no operator has, and the layers that have them.
+/// Name and count of trained numbers that belong to no operator, and the layers that have them.
 type Numbers = (NumberedLayers, (String, u64));
 
 /// Attention of all layers of a model.
@@ -351,7 +351,7 @@ impl AttentionRule {
 }
 
 impl SlidingRule {
-    /// `attention` as layers with a sliding window have it.
+    /// `attention` in the form that it has in layers with a sliding window.
     fn read(&self, fields: Fields<'_>, attention: &Attention) -> Result<Attention, ModelError> {
         let size = |field: &Option<String>, usual: u64| {
             let stated = optional(field.as_ref(), |field| fields.optional_size(field))?;
@@ -445,7 +445,7 @@ impl WindowRule {
     fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
         let field = self.field.as_deref().unwrap_or("sliding_window");
         if !self.used.read(fields)? {
-            // What it says does not matter then, but it is looked up.
+            // The value of the field does not matter then, but the field counts as read.
             fields.find(field);
             return Ok(None);
         }
@@ -529,7 +529,7 @@ impl FeedForwardRule {
         let (field, word) = self.activation.word(fields)?;
         let stripped = word.strip_prefix("gated-").filter(|_| self.gated == Gating::ByPrefix);
         let activation = match fields.activation(field, stripped.unwrap_or(word))? {
-            // In a gated block, too, `gelu` means the tanh approximation.
+            // In gated blocks too, `gelu` means the tanh approximation.
             Activation::Gelu if self.gelu_is_approximate || stripped == Some("gelu") => {
                 Activation::GeluTanh
             }

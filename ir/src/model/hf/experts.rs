@@ -17,7 +17,7 @@ pub(super) struct Experts {
     /// Field that enables experts.
     #[serde(rename = "if", default = "stated::always")]
     used: Stated<bool>,
-    /// True where router, experts and the shared block have norms of their own.
+    /// True where router, routed experts and shared block each have their own norms.
     #[serde(default)]
     own_norms: bool,
     /// Feed-forward block of layers where the number of experts is zero.
@@ -40,7 +40,8 @@ pub(super) struct Experts {
     unbiased: bool,
     #[serde(default = "softmax")]
     scores: RouterScores,
-    /// Correction of the scores for the choice alone, which is not trained; by default sigmoid scores have one.
+    /// Correction of the scores that is used only for the choice and is not trained; by default, sigmoid scores have
+    /// one.
     correction: Option<Correction>,
     /// Inner width of dense layers, where it is not that of the rule for feed-forward blocks.
     dense_intermediate_size: Option<Field<u64>>,
@@ -75,13 +76,13 @@ enum Without {
 enum Shared {
     /// A number of shared experts, merged into one block.
     Experts(Number),
-    /// A block of this inner width, or none where the width is zero.
+    /// One block of this inner width, or none where the width is zero.
     Width(Field<u64>),
-    /// A block of this inner width, with a trained gate.
+    /// One block of this inner width, with a trained gate.
     GatedWidth(Field<u64>),
 }
 
-/// Expert groups, some of which are chosen before the experts.
+/// Groups of experts; a token first chooses some groups.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Groups {
@@ -107,7 +108,7 @@ enum ExpertLayers {
     OneOf { period: Field<u64>, offset: Field<u64> },
     /// Layers that `list` has, or else every n-th.
     Listed { list: String, otherwise: Field<u64> },
-    /// Layers that are `sparse` in the list of this field, or else those from an index on.
+    /// Layers marked `sparse` in the list of this field; without the list, those from an index on.
     Typed { list: String, otherwise: Field<u64> },
     /// Layers of a range of indices, every n-th of it; an end of -1 is the last layer.
     Within { start: Field<u64>, end: String, step: Field<u64> },
@@ -175,7 +176,7 @@ impl Experts {
         let mlp = of_width(&self.dense_intermediate_size)?;
         let dense =
             FeedForward::Dense(shared.filter(|_| self.without == Without::Shared).unwrap_or(mlp));
-        // With zero experts, only the shared block is left, or the mixture is refused by later checks.
+        // With zero experts, only the shared block remains, or later checks refuse the mixture.
         let is_left_out = count.is_none_or(|count| count < self.min_count)
             || count == Some(0) && (self.without == Without::Dense || shared.is_some());
         if is_left_out {
@@ -296,7 +297,7 @@ impl Groups {
     }
 }
 
-/// Checks groups against the number of experts where groups are stated; defaults need not fit small models.
+/// Checks groups against the number of experts where groups are stated; default groups need not fit small models.
 fn check_groups(fields: Fields<'_>, groups: ExpertGroups, count: u64) -> Result<(), ModelError> {
     if fields.find("n_group").is_some() && !count.is_multiple_of(groups.count) {
         return Err(ModelError::NotDivisible {

@@ -32,8 +32,8 @@ pub(super) fn falcon(fields: Fields<'_>, shape: &Shape, transformer: &mut Transf
             attention.scores.bias = PositionBias::Alibi(AlibiSlopes::Rounded);
         }
     }
-    // The library applies dropout to probabilities only with ALiBi, and to the output of attention by the
-    // probabilities' rate unless attention and feed-forward are parallel.
+    // The library applies dropout to probabilities only with ALiBi. It applies dropout to the output of attention, at
+    // the probabilities' rate, unless attention and feed-forward are parallel.
     let of_attention = fields.rate_or("attention_dropout", 0.0)?;
     let is_sequential = norm_placement == NormPlacement::Pre;
     transformer.dropout = DropoutRates {

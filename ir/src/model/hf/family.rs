@@ -27,20 +27,20 @@ pub(super) struct Family {
     #[serde(default, rename = "notes")]
     _notes: IgnoredAny,
     pub(super) model_type: String,
-    /// Part of the computation that is not known here, though its costs are: such a model is planned, not run.
+    /// Part of the computation that is not known here, though its costs are: such a model can be planned, but not run.
     pub(super) planned_without: Option<String>,
     /// Supported classes, by their heads; the first is the default.
     pub(super) classes: Vec<String>,
     /// Field with the nested configuration of the language model, for a multimodal family.
     pub(super) within: Option<String>,
-    /// Defaults of fields that no model's own configuration leaves out, but one within another.
+    /// Defaults of fields that may be absent in a configuration inside another one, though never in a model's own.
     #[serde(default)]
     pub(super) nested: Map<String, Value>,
     /// Sections whose fields are read as if they stood at the top.
     #[serde(default)]
     pub(super) sections: Vec<String>,
-    /// Fields that must have this value, since other values are not modelled; or `is` this value, with words for what
-    /// others `mean`.
+    /// Fields that must have this value, since other values are not modelled. Either the value alone, or `is` with the
+    /// value and `mean` with a description of the other values.
     #[serde(default)]
     pub(super) only: Map<String, Value>,
     /// Default sizes where a configuration leaves them out.
@@ -62,7 +62,7 @@ pub(super) struct Family {
     #[serde(default = "yes")]
     pub(super) final_norm: bool,
     pub(super) attention: AttentionRule,
-    /// Trained numbers that no operator has.
+    /// Trained numbers that belong to no operator.
     #[serde(default)]
     pub(super) numbers: Vec<NumbersRule>,
     /// Mixers that some layers have in place of attention.
@@ -76,7 +76,7 @@ pub(super) struct Family {
     /// True where the head has a bias.
     #[serde(default)]
     pub(super) head_bias: Stated<bool>,
-    /// Layers of classes with another head.
+    /// Dense layers before other heads of the family's classes.
     #[serde(default)]
     pub(super) other_heads: OtherHeads,
     #[serde(default)]
@@ -102,7 +102,7 @@ pub(super) enum HeadDim {
     /// `head_dim`, or hidden size / heads where absent.
     #[default]
     Stated,
-    /// As `Stated`, but the number of heads must divide the hidden size all the same.
+    /// As `Stated`, but the number of heads must still divide the hidden size.
     StatedAndWhole,
     /// Hidden size / heads; a stated `head_dim` is ignored.
     Derived,
@@ -163,7 +163,7 @@ pub(super) struct AttentionRule {
     #[serde(default)]
     pub(super) key_value_heads: KeyValueHeads,
     pub(super) qk_norm: Option<QkNormRule>,
-    /// Features of a value head, where they are not those of a key.
+    /// Features of a value head, where they differ from those of a key head.
     pub(super) value_head_dim: Option<Field<u64>>,
     /// Rule of layers with a sliding window, where they differ from others.
     pub(super) sliding: Option<SlidingRule>,
@@ -188,7 +188,7 @@ pub(super) struct SlidingRule {
     pub(super) heads: Option<String>,
     /// Field with the number of key and value heads.
     pub(super) key_value_heads: Option<String>,
-    /// Without it, these heads as a multiple of those of the other layers.
+    /// Number of key and value heads as a multiple of that of the other layers, where no field states it.
     #[serde(default = "once")]
     pub(super) key_value_heads_times: u64,
     /// Field with the features of a query or key head.
@@ -203,7 +203,7 @@ const fn once() -> u64 {
     1
 }
 
-/// Trained numbers of a layer that no operator has, such as scales of the residual stream.
+/// Trained numbers of a layer that belong to no operator, such as scales of the residual stream.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NumbersRule {
@@ -259,7 +259,7 @@ pub(super) struct QkNormRule {
     pub(super) weight: bool,
     /// Kind of the norms, where it differs from the layer's.
     pub(super) kind: Option<NormType>,
-    /// False where they have no shifts, though the layer's have.
+    /// False where these norms have no shifts, though the layer's norms do.
     #[serde(default = "yes")]
     pub(super) bias: bool,
     /// Field that enables the norms.
@@ -293,13 +293,13 @@ pub(super) struct RotaryRule {
     pub(super) scaling: Option<Map<String, Value>>,
     #[serde(default)]
     pub(super) layers: RotatedLayers,
-    /// A field, and what it must say for there to be a rotation.
+    /// A field and the text that it must have for queries and keys to be rotated.
     pub(super) only: Option<Said>,
     /// Rotation of layers with a sliding window, where it differs.
     pub(super) sliding: Option<SlidingRotation>,
 }
 
-/// A text that a field has.
+/// A field with a given text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Said {
@@ -319,9 +319,9 @@ pub(super) enum RotatedLayers {
     All,
     /// Layers with a sliding window.
     Sliding,
-    /// The same, or all where the model has no window.
+    /// Layers with a sliding window; all layers where the model has no window.
     SlidingIfAny,
-    /// Layers with a 1 in `no_rope_layers`, or else all but every n-th, with n from this field.
+    /// Layers with a 1 in `no_rope_layers`; without that list, all but every n-th, with n from this field.
     AllButEvery(Field<u64>),
 }
 
@@ -396,7 +396,7 @@ pub(super) enum WindowLayers {
     All,
     /// All layers but every n-th.
     AllButEvery(Stated<u64>),
-    /// All layers but every n-th and the last, whatever `layer_types` says of that.
+    /// All layers but every n-th and the last, even if `layer_types` differs for the last.
     AllButEveryAndLast(u64),
     /// All layers but the first and every n-th.
     AllButFirstAndEvery(u64),
@@ -466,7 +466,7 @@ pub(super) struct StreamsRule {
 
 impl StreamsRule {
     pub(super) fn read(&self, fields: Fields<'_>) -> Result<Streams, ModelError> {
-        /// The most streams, of each of which there is a copy of the embedding.
+        /// Largest number of streams; the embedding is copied once for each.
         const MOST: u64 = 1024;
         let count = self.count.read(fields)?;
         if count > MOST {
@@ -479,9 +479,9 @@ impl StreamsRule {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum EmbeddingScale {
-    /// The root of the hidden size, which gives elements a variance of 1.
+    /// The square root of the hidden size, which gives elements a variance of 1.
     RootOfWidth,
-    /// The root of the width where a field is true.
+    /// The square root of the width, where a field is true.
     RootOfWidthIf(Field<bool>),
     Field(String),
 }

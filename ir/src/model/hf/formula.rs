@@ -1,4 +1,5 @@
-//! Numbers of parameters as sums and products of a configuration's sizes, for what the graph has no operators of.
+//! Numbers of parameters as sums and products of a configuration's sizes, for parts for which the graph has no
+//! operators.
 
 use crate::model::error::ModelError;
 
@@ -7,7 +8,8 @@ use crate::model::error::ModelError;
 ///
 /// # Errors
 ///
-/// What `size` refuses; [`None`] within where the formula is none, or has no value that is a whole number below 2^63.
+/// The errors of `size`; [`None`] inside the result where the text is not a formula, or has no value that is a whole
+/// number below 2^63.
 pub(super) fn value(
     formula: &str,
     size: &dyn Fn(&str) -> Result<u64, ModelError>,
@@ -70,7 +72,7 @@ impl Reader<'_> {
         (self.size)(word).map(|size| Some(i128::from(size)))
     }
 
-    /// The lesser or the greater of two sums in parentheses.
+    /// The smaller or the larger of two sums in parentheses.
     fn extreme(&mut self, least: bool) -> Evaluated {
         let opens = self.one_of(['(']).is_some();
         let first = self.sum()?;

@@ -62,8 +62,8 @@ struct FullAttention {
 }
 
 impl FullAttention {
-    /// Sizes of `per_layer_config`, which later configurations have for each such layer, or else of fields of their
-    /// own.
+    /// Sizes from `per_layer_config`, which later configurations have for each such layer; otherwise from separate
+    /// fields.
     fn read(fields: Fields<'_>) -> Result<Self, ModelError> {
         let one_projection = fields.flag_or("attention_k_eq_v", false)?;
         let stated = fields.equal_objects("per_layer_config")?;
@@ -99,8 +99,8 @@ fn layer_norm(transformer: &Transformer) -> Norm {
     transformer.layers.first().map_or(Norm::rms(1e-6), |layers| layers.layer.norm)
 }
 
-/// The last `num_kv_shared_layers` layers have keys and values of the last layer before them with, or without, a
-/// window.
+/// The last `num_kv_shared_layers` layers reuse keys and values: layers with a window, those of the last earlier layer
+/// with a window; layers without one, those of the last earlier layer without one.
 fn share_keys(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     const FIELD: &str = "num_kv_shared_layers";
     let shared = fields.count_or(FIELD, 0)?;
@@ -135,7 +135,7 @@ fn share_keys(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) 
     })
 }
 
-/// Embeddings of tokens for each layer, where they have a width.
+/// Embeddings of tokens for each layer, where their width is not zero.
 fn embed_for_each(fields: Fields<'_>, transformer: &mut Transformer) -> Finished {
     let size = fields.count_or("hidden_size_per_layer_input", 256)?;
     if size == 0 {

@@ -1,7 +1,7 @@
-//! Classes that put out something else than their family's logits: labels, rewards, or the outputs of the last layer.
+//! Classes whose outputs are not their family's logits: labels, rewards, or the outputs of the last layer.
 //!
-//! What a class puts out follows from the end of its name, as transformers names classes of all families; a family's
-//! file says which of its classes have a dense layer before.
+//! The output of a class follows from the suffix of its name, as transformers names classes of all families; a
+//! family's file states which of its classes have a dense layer before the output.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use crate::model::fields::Fields;
 use crate::model::transformer::{Encoder, Head, HeadTransform, Scales, Transformer};
 use crate::text::folded;
 
-/// What a class puts out in place of logits of tokens.
+/// Output of a class where it is not logits of tokens.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Task {
@@ -27,7 +27,7 @@ pub(super) enum Task {
     Spans,
     /// Which of several sequences is right.
     Choices,
-    /// A reward for each token, of which that of a sequence's last one counts.
+    /// A reward for each token; the reward of a sequence is that of its last token.
     Rewards,
     /// Whether steps are right or wrong.
     StepRewards,
@@ -45,7 +45,7 @@ const TASKS: [(&str, Task); 8] = [
     ("ForProcessRewardModel", Task::StepRewards),
 ];
 
-/// Ends of the names of classes with a family's own head.
+/// Suffixes of the names of classes with a family's own head.
 const OWN: [&str; 9] = [
     "ForCausalLM",
     "ForMaskedLM",
@@ -58,45 +58,47 @@ const OWN: [&str; 9] = [
     "CausalLM",
 ];
 
-/// What trainers put before the name of a class.
+/// Prefix that training libraries add to the name of a class.
 const SHARDED: &str = "FSDP";
 
 /// A model with low-rank adapters.
 const ADAPTED: &str = "PeftModel";
 
-/// Layers that a family's classes have before labels.
+/// Layers before the labels in a family's classes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OtherHeads {
     /// Dense layers of some classes.
     #[serde(default)]
     dense: Vec<DenseRule>,
-    /// True where labels have the layers before them that the family's own head has.
+    /// True where labels are preceded by the same layers as the family's own head.
     #[serde(default)]
     transformed: bool,
 }
 
-/// Dense layer, with a bias and an activation, before what some classes put out.
+/// Dense layer with a bias and an activation, before the output of some classes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DenseRule {
     activation: String,
-    /// What the classes with this layer put out.
+    /// Outputs of the classes with this layer.
     before: Vec<Task>,
 }
 
-/// A class without what trainers put before its name, and what it puts out where that is not the logits of tokens.
+/// A class without the prefixes that training libraries add to its name, and its output where that is not the logits
+/// of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) name: String,
     pub(super) task: Option<Task>,
 }
 
-/// The first of the `architectures`, which is one of `classes`, or named like one of them, and by default the first.
+/// The first of the `architectures`, which must be one of `classes` or named like one of them; without
+/// `architectures`, the first of `classes`.
 ///
 /// # Errors
 ///
-/// [`ModelError::UnsupportedClass`] where it is none.
+/// [`ModelError::UnsupportedClass`] where it is neither.
 pub(super) fn class(classes: &[String], fields: Fields<'_>) -> Result<Class, ModelError> {
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let given = named.unwrap_or(&classes[0]);
@@ -110,7 +112,7 @@ pub(super) fn class(classes: &[String], fields: Fields<'_>) -> Result<Class, Mod
     }
     let stems = classes.iter().filter_map(|class| stem(class)).chain([ADAPTED]);
     let task = stems.filter_map(|stem| name.strip_prefix(stem)).find_map(|end| {
-        // The language model of a multimodal one has a class of its own.
+        // The language model of a multimodal model has a class of its own.
         let end = end.strip_prefix("Text").unwrap_or(end);
         TASKS.iter().find(|(known, _)| *known == end).map(|(_, task)| *task)
     });
@@ -133,7 +135,7 @@ fn stem(class: &str) -> Option<&str> {
 pub(super) enum Outer {
     /// The language model's own head.
     Own,
-    /// The class of the language model that puts out the same.
+    /// The class of the language model that has the same output.
     Other(String),
     /// Unknown.
     Unknown(String),
@@ -161,7 +163,7 @@ impl Outer {
 }
 
 impl Task {
-    /// `transformer` with the head of this task in place of that of the class `own`.
+    /// `transformer` with the head of this task in place of the head of the class `own`.
     pub(super) fn head(
         self,
         rule: &OtherHeads,

@@ -85,15 +85,15 @@ pub(super) fn shared_choices(
     })
 }
 
-/// Kimi K3: what each half of a layer takes is a weighted sum of the stream and of those that blocks of layers began with,
-/// by a norm and a row of weights; the head takes such a sum, too. Routed experts' sum has a norm before it is projected
-/// back.
+/// Kimi K3: the input of each half of a layer is a weighted sum of the residual stream and of the streams at the
+/// beginning of blocks of layers, with weights from a norm and a row of weights; the head reads such a sum, too. The
+/// sum of routed experts' outputs has a norm before it is projected back.
 pub(super) fn residuals_of_blocks(
     fields: Fields<'_>,
     shape: &Shape,
     transformer: &mut Transformer,
 ) -> Finished {
-    // The streams that blocks began with are no tensors of the graph: a warning says that the field is not read.
+    // The streams at the beginning of blocks are no tensors of the graph; a warning says that the field is not read.
     let has_residuals = fields.unnoted().optional_size("attn_res_block_size")?.is_some();
     let has_norm = fields.flag_or("latent_moe_use_norm", false)?;
     transformer.each_layer(|index, layer| {

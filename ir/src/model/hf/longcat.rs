@@ -28,9 +28,9 @@ pub(super) fn longcat(
     })
 }
 
-/// `mixture` with experts that put out what they take. A token goes to others as often as these are among all:
-/// LongCat's correction keeps it so (LongCat Team 2025, arXiv 2509.01322, section 2.1). transformers gives all experts
-/// the weights of the way in.
+/// `mixture` with experts whose output is their input. Tokens go to the other experts in proportion to their share of
+/// all experts: LongCat's correction keeps it so (LongCat Team 2025, arXiv 2509.01322, section 2.1). transformers
+/// gives all experts the weights of the input projections.
 fn with_zero_experts(mixture: Mixture, zero: u64) -> Mixture {
     if zero == 0 {
         return mixture;

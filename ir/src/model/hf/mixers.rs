@@ -1,4 +1,4 @@
-//! Layers that have a recurrence or a convolution instead of attention.
+//! Layers with a recurrence or a convolution instead of attention.
 
 use serde::Deserialize;
 
@@ -19,7 +19,7 @@ pub(super) struct Mixers {
     layers: MixedLayers,
     /// Placement of the norms of such layers, where it is not that of the others.
     pub(super) norm_placement: Option<NormPlacement>,
-    /// True where a layer is either what mixes positions or a feed-forward block.
+    /// True where a layer is either a mixer or a feed-forward block.
     #[serde(default)]
     single: bool,
     /// True where layers with the mixer have attention in addition to it.
@@ -60,7 +60,7 @@ enum MixerRule {
         kernel: Field<u64>,
         convolution_bias: Stated<bool>,
         bias: Stated<bool>,
-        /// True where what time steps and states are made of is normalised.
+        /// True where the inputs of time steps and states are normalised.
         #[serde(default)]
         norms: bool,
     },
@@ -89,8 +89,9 @@ enum MixerRule {
 #[serde(untagged)]
 enum StateSpaceHead {
     Stated(Field<u64>),
-    /// All features over the heads. These are in a field, or where it is null a multiple of the hidden size; an absent
-    /// one is `default`, and without that null.
+    /// Features of all heads together, divided by the number of heads. The features are in a field; where the field is
+    /// null they are a multiple of the hidden size. An absent field has the value `default`, or null without a
+    /// default.
     OfAll {
         inner: Option<String>,
         default: Option<u64>,
@@ -121,7 +122,7 @@ impl StateSpaceHead {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum TimeSteps {
-    /// A list of the least and the greatest, where null stands for none.
+    /// A list of the smallest and the largest time step, where null stands for no limits.
     Limits(String),
     /// The least.
     Least(Field<f64>),
@@ -143,7 +144,7 @@ enum DecayRule {
     #[default]
     Heads,
     Features,
-    /// Of features, through as many as a value has.
+    /// Decays of features, computed through the number of features that a value has.
     LowRankFeatures,
 }
 
@@ -165,16 +166,18 @@ impl DecayRule {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum MixedLayers {
     All,
-    /// Layers that `layer_types` does not call attention; without it all, or all but every n-th.
+    /// Layers that `layer_types` does not call attention; without `layer_types`, all layers, or all but every n-th.
     Typed {
         otherwise: Option<Field<u64>>,
     },
-    /// The same; without it all but those of a list of indices, and without that all, or none.
+    /// Layers that `layer_types` does not call attention; without `layer_types`, all but those in a list of indices;
+    /// without that list too, all layers or none.
     But {
         list: String,
         otherwise_all: bool,
     },
-    /// The same; without it those with a 0 in a list, and without that all but one in a period.
+    /// Layers that `layer_types` does not call attention; without `layer_types`, those with a 0 in a list; without
+    /// that list too, all but one in a period.
     Flagged {
         list: String,
         period: u64,
@@ -185,7 +188,8 @@ enum MixedLayers {
         period: Field<u64>,
         offset: Field<u64>,
     },
-    /// By a letter each: `M` for one, `*` attention, `-` a feed-forward block, `E` experts; or by words in a list.
+    /// By a letter for each layer: `M` for the mixer, `*` for attention, `-` for a feed-forward block, `E` for
+    /// experts; or by words in a list.
     Letters {
         field: String,
         list: String,
@@ -195,7 +199,7 @@ enum MixedLayers {
 /// Name of recurrences of all families in transformers since version 5.
 const LINEAR: &str = "linear_attention";
 
-/// The function of a convolution's output, in a field if there is one.
+/// The function applied to a convolution's output, from a field if there is one.
 fn convolved(fields: Fields<'_>, field: Option<&str>) -> Result<Activation, ModelError> {
     field.map_or(Ok(Activation::Silu), |field| fields.activation_or(field, "silu"))
 }
@@ -283,7 +287,7 @@ impl Mixers {
     }
 }
 
-/// Layers of one part each, by letters or by words.
+/// Layers that each consist of a single part, given by letters or words.
 fn lettered(fields: Fields<'_>, field: &str, list: &str) -> Result<Vec<LayerParts>, ModelError> {
     let part = |word: &str| match word {
         "M" | "mamba" | LINEAR => Ok(LayerParts::MixerAlone),

@@ -53,8 +53,8 @@ static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     FILES.iter().map(|file| family(file).expect("families are valid; a test reads all")).collect()
 });
 
-/// The file of a family as JSON, merged with the one it is `like`: fields that it does not state are inherited, section
-/// by section. A section may be `like` that of a third family.
+/// The file of a family as JSON, merged with the file of the family that it is `like`: fields that it does not state
+/// are inherited, section by section. A section may itself be `like` that of a third family.
 fn with_its_like(model_type: &str) -> Map<String, Value> {
     let file = FILES.iter().find(|(name, _)| *name == model_type);
     let (_, text) = file.expect("families are like others that there are");
@@ -116,7 +116,8 @@ const FINISHED: &[(&str, Finish)] = &[
     ("zamba2", zamba::zamba2),
 ];
 
-/// LFM2's width of feed-forward blocks: two thirds of what is stated, times a factor, to the next multiple.
+/// LFM2's width of feed-forward blocks: two thirds of the stated width, times a factor, rounded up to the next
+/// multiple.
 fn lfm2(fields: Fields<'_>, _: &Shape, transformer: &mut Transformer) -> Finished {
     let stated = fields.optional_size("block_ff_dim")?;
     let stated = stated.map_or_else(|| fields.size_or("intermediate_size", 12_288), Ok)?;
@@ -140,7 +141,7 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String]
     FAMILIES.iter().map(|family| (family.model_type.as_str(), family.classes.as_slice()))
 }
 
-/// Reads the class that `object` names, or its family's first, and builds the transformer.
+/// Reads the class that `object` names, or the first class of its family, and builds the transformer.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     let mut today = older::of_today(object);
     let model_type = Fields::new("config.json", &today).text_or("model_type", "")?.to_owned();
@@ -179,7 +180,7 @@ pub(super) struct Read {
     pub(super) besides: Vec<Besides>,
 }
 
-/// A configuration read as one of `family`, with the fields that were looked up.
+/// A configuration read as one of `family`, with the fields that were looked up meanwhile.
 fn read_as(
     family: &'static Family,
     object: &Map<String, Value>,
@@ -210,7 +211,7 @@ fn read_as(
     Ok((class.name, transformer, looked_up))
 }
 
-/// True if the class of a configuration puts out something else than its family's logits.
+/// True if the output of a configuration's class is not its family's logits.
 pub(super) fn has_other_head(model_type: &str, object: &Map<String, Value>) -> bool {
     let Some(family) = family_of(model_type) else {
         // Of any language model within.
@@ -220,11 +221,11 @@ pub(super) fn has_other_head(model_type: &str, object: &Map<String, Value>) -> b
     class.is_ok_and(|class| class.task.is_some())
 }
 
-/// The configuration as one of a known family, and its fields that are not read then, though they may matter.
+/// The configuration as one of a known family, and its fields that are then not read, though they may matter.
 ///
 /// # Errors
 ///
-/// [`ModelError`] where there is no such family, or the configuration lacks what it needs.
+/// [`ModelError`] where there is no such family, or the configuration lacks a field that it needs.
 pub(super) fn as_family(
     object: &Map<String, Value>,
     family: &str,
@@ -248,7 +249,7 @@ pub(super) fn as_family(
     Ok((read, unread))
 }
 
-/// Families that a configuration of an unknown one is offered to be read as, the plainest first.
+/// Families that a configuration of an unknown family may be read as, the plainest first.
 const PLAIN: [&str; 15] = [
     "llama",
     "mistral",
@@ -267,13 +268,14 @@ const PLAIN: [&str; 15] = [
     "qwen3_next",
 ];
 
-/// Those of them that a decoder that is counted alone is offered to be read as, by its parameters.
+/// Decoders among these families. A decoder whose parameters are only counted may be read as one of these, chosen by
+/// its parameters.
 pub(super) const DECODERS: [&str; 4] = ["llama", "mixtral", "qwen3_moe", "deepseek_v3"];
 
-/// The same for an encoder that predicts masked tokens.
+/// The same for encoders that predict masked tokens.
 pub(super) const ENCODERS: [&str; 2] = ["bert", "roberta"];
 
-/// Fields without which a configuration is not offered to be read as a family, whose defaults would stand for them.
+/// Fields that a configuration must have to be offered a family: otherwise the family's defaults would replace them.
 const NEEDED: [(&str, &str); 10] = [
     ("bert", "attention_probs_dropout_prob"),
     ("roberta", "attention_probs_dropout_prob"),
@@ -287,15 +289,15 @@ const NEEDED: [(&str, &str); 10] = [
     ("qwen3_next", "linear_num_value_heads"),
 ];
 
-/// Most fields that a family may leave unread and still be offered.
+/// Largest number of unread fields with which a family is still offered.
 const MOST_UNREAD: usize = 6;
 
-/// The plain family that leaves fewest fields of a configuration unread, and these.
+/// The plain family that leaves the fewest fields of a configuration unread, and those fields.
 pub(super) fn nearest(object: &Map<String, Value>) -> Option<(&'static str, Vec<String>)> {
     let read = |family: &&'static str| Some((*family, as_family(object, family).ok()?.1));
     let has_sizes = object.contains_key("hidden_size");
     let sizes = nested(object).filter(|_| !has_sizes).unwrap_or(object);
-    // Of a family that predicts masked tokens all layers read both ways, as no other's do.
+    // In a family that predicts masked tokens, and only there, all layers attend in both directions.
     let is_masked = |class: &str| class.ends_with("ForMaskedLM");
     let named = object.get("architectures").and_then(|classes| classes.get(0)?.as_str());
     let has_needed = |family: &&&str| {
@@ -321,7 +323,7 @@ fn unknown(architecture: &str) -> ModelError {
 /// The first class in `architectures`, and the `model_type` of the family with this class.
 pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     let named = object.get("architectures")?.get(0)?.as_str()?;
-    // A class of several families belongs to the one whose default it is.
+    // A class that several families share belongs to the one whose default it is.
     let of = |place: fn(usize) -> bool| {
         classes().find_map(|(model_type, classes)| {
             let named = classes.iter().position(|class| class == named).filter(|it| place(*it))?;
@@ -331,7 +333,7 @@ pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static st
     of(|place| place == 0).or_else(|| of(|_| true))
 }
 
-/// Part of a family's computation that is not known, if its models are planned alone.
+/// Part of a family's computation that is not known, if its models can only be planned.
 pub(super) fn planned_without(model_type: &str) -> Option<&'static str> {
     family_of(model_type)?.planned_without.as_deref()
 }
@@ -344,7 +346,7 @@ fn family_of(model_type: &str) -> Option<&'static Family> {
 /// one is the first with a name for each parameter of a model.
 pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
     let architecture = if architecture == "gpt" { "gpt2" } else { architecture };
-    // A class of several families belongs to the one whose default it is.
+    // A class that several families share belongs to the one whose default it is.
     let by_default = FAMILIES.iter().find(|family| family.classes[0] == architecture);
     let has_class = |family: &&Family| family.classes.iter().any(|class| class == architecture);
     let family =
@@ -356,7 +358,7 @@ pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
     family.into_iter().flat_map(names).collect()
 }
 
-/// A `model_type`, the family that it is, and what absent fields stand for.
+/// A `model_type`, its family, and the values that absent fields have.
 type Renamed = (&'static str, &'static str, &'static [(&'static str, Value)]);
 
 /// Families of language models that have another `model_type` inside multimodal models. For text alone, their rotation
@@ -382,7 +384,7 @@ const LANGUAGE_MODELS: &[Renamed] = &[
 /// Sections with the configuration of a language model.
 const NESTED: [&str; 3] = ["text_config", "llm_config", "language_config"];
 
-/// The configuration of the language model within another.
+/// The configuration of the language model inside that of another model.
 fn nested(object: &Map<String, Value>) -> Option<&Map<String, Value>> {
     NESTED.iter().find_map(|name| object.get(*name)?.as_object())
 }
@@ -425,7 +427,7 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
         .map(|(_, family, _)| *family)
         .or_else(|| text.and(family_of(own)).map(|family| family.model_type.as_str()));
     let Some(family) = found.and_then(family_of) else {
-        // Without `text_config.model_type`, the language model's family is unknown.
+        // Without `text_config.model_type`, the family of the language model is unknown.
         if text.is_some() && own.is_empty() {
             return Err(ModelError::MissingField {
                 architecture: model_type.to_owned(),
@@ -445,7 +447,7 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
             inner.remove(other);
         }
     }
-    // A configuration within another may leave out what its class has by default.
+    // A configuration inside another one may leave out fields that have defaults in its class.
     for (field, default) in &family.nested {
         inner.entry(field.clone()).or_insert_with(|| default.clone());
     }
@@ -483,7 +485,7 @@ fn hand_head_on(
     class
 }
 
-/// Warning that a multimodal model is planned as its language model alone.
+/// Warning that only the language model of a multimodal model is planned.
 fn alone(
     architecture: &str,
     inner: &str,

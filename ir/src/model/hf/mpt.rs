@@ -1,5 +1,5 @@
-//! MPT, with a nested configuration of attention. The library has no biases and a feed-forward block of four times the
-//! width, whatever `no_bias`, `learned_pos_emb` and `expansion_ratio` say.
+//! MPT, whose configuration has a nested one for attention. Whatever `no_bias`, `learned_pos_emb` and
+//! `expansion_ratio` say, the library has no biases, and its feed-forward block is four times as wide as the model.
 
 use super::parts::{Finished, Shape};
 use crate::graph::Real;

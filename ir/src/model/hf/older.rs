@@ -1,5 +1,5 @@
-//! Forms of configurations that published files have, and that the transformers library brings into those of today
-//! before it builds a model: `__post_init__` in its configuration classes, version 5.24.
+//! Forms of configurations in published files that the transformers library converts to the current form before it
+//! builds a model: `__post_init__` in its configuration classes, version 5.24.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,10 @@ use super::besides;
 
 type Object = Map<String, Value>;
 
-/// Brings a configuration into the form of today.
+/// Converts a configuration to the current form.
 type Bring = fn(&mut Object);
 
-/// Function for each older `model_type` that brings its configuration into the form of today.
+/// For each older `model_type`, the function that converts its configuration to the current form.
 const OLDER: &[(&str, Bring)] = &[
     ("axk2", axk2),
     ("bamba", heads_of_mamba),
@@ -38,7 +38,7 @@ const OLDER: &[(&str, Bring)] = &[
     ("step3p7_text", step3p5),
 ];
 
-/// A configuration in the form of today, and the language model's within it.
+/// A configuration in the current form, and that of the language model inside it.
 pub(in crate::model) fn of_today(object: &Object) -> Object {
     let mut object = object.clone();
     let model_type = text(&object, "model_type").unwrap_or_default().to_owned();
@@ -74,7 +74,7 @@ fn is_absent(object: &Object, field: &str) -> bool {
     object.get(field).is_none_or(Value::is_null)
 }
 
-/// Sets a list of the layers, unless there is one.
+/// Sets a list with an entry for each layer, unless there is one.
 fn set_layers<'a>(object: &mut Object, field: &str, of: impl Fn(u64) -> &'a str) {
     let num_layers = number(object, "num_hidden_layers").unwrap_or_default();
     if is_absent(object, field) && num_layers <= crate::model::fields::MOST_LAYERS {
@@ -102,8 +102,8 @@ fn axk2(object: &mut Object) {
     set_experts(object, |layer| layer >= dense && layer.is_multiple_of(every));
 }
 
-/// Kinds of layers by the length of their blocks, with that of the module for multi-token prediction at the end; without
-/// them the two lengths take turns after two layers of the longer one.
+/// Kinds of layers by the length of their blocks; the last length is that of the multi-token prediction module.
+/// Without a list of lengths, the two lengths alternate after two layers of the longer one.
 fn deepseek_v4(object: &mut Object) {
     let lengths = object.remove("compress_ratios").as_ref().and_then(numbers);
     let kind = |layer: u64| match lengths.as_ref().map(|all| all.get(layer as usize)) {
@@ -125,14 +125,14 @@ fn deepseek_v4(object: &mut Object) {
     if let Some(rates) = rates {
         object.insert("compress_rates".to_owned(), Value::Object(rates));
     }
-    // One rotation for windows and one for compressed keys, which take as long.
+    // One rotation for windows and one for compressed keys; both take the same time.
     if let Some(rotation) = object.get("rope_parameters").and_then(|it| it.get("compress")).cloned()
     {
         object.insert("rope_parameters".to_owned(), rotation);
     }
 }
 
-/// Layers that choose keys by themselves: the first, and every fourth after it.
+/// Layers that make their own choice of keys: the first, and every fourth after it.
 fn hy_v4(object: &mut Object) {
     let chooses = |layer: u64| layer == 0 || (layer - 1).is_multiple_of(4);
     set_layers(object, "indexer_types", |layer| if chooses(layer) { "full" } else { "shared" });
@@ -152,7 +152,7 @@ fn exaone4(object: &mut Object) {
     }
 }
 
-/// Layers that choose keys by themselves (F), and that take the choice of the layer before (S).
+/// Layers that make their own choice of keys (F), and layers that take the choice of the preceding layer (S).
 fn glm_moe_dsa(object: &mut Object) {
     let letters = text(object, "index_topk_pattern").map(str::to_owned);
     let every = number(object, "index_topk_freq").unwrap_or(1).max(1);
@@ -167,8 +167,8 @@ fn glm_moe_dsa(object: &mut Object) {
     set_layers(object, "indexer_types", |layer| if chooses(layer) { "full" } else { "shared" });
 }
 
-/// A family that the library has under another name; what the names of its authors' classes begin with, and what those of
-/// the library's do.
+/// A family that has another name in the library; the prefix of its authors' class names, and the prefix of the
+/// library's class names.
 fn rename_family(object: &mut Object, family: &str, [own, today]: [&str; 2]) {
     object.insert("model_type".to_owned(), family.into());
     let classes = object.get_mut("architectures").and_then(Value::as_array_mut);
@@ -179,7 +179,7 @@ fn rename_family(object: &mut Object, family: &str, [own, today]: [&str; 2]) {
     }
 }
 
-/// Experts, if there are several.
+/// The family with experts if there are several experts, else the dense family.
 fn hunyuan(object: &mut Object) {
     if is_absent(object, "num_experts") || object["num_experts"] == json!(1) {
         rename_family(object, "hunyuan_v1_dense", ["HunYuanFor", "HunYuanDenseV1For"]);
@@ -188,7 +188,7 @@ fn hunyuan(object: &mut Object) {
     }
 }
 
-/// As many features of a head as there are, over the heads.
+/// Features of a head: the stated total divided by the number of heads.
 fn heads_of_mamba(object: &mut Object) {
     let is_auto = object.get("mamba_d_head").is_none_or(|size| *size == json!("auto"));
     let heads = number(object, "mamba_n_heads").unwrap_or(128);
@@ -199,7 +199,7 @@ fn heads_of_mamba(object: &mut Object) {
     }
 }
 
-/// Layers counted from one, and sizes of the delta rule in a section of their own.
+/// Layers counted from one, and sizes of the delta rule from a section of their own.
 fn kimi_linear(object: &mut Object) {
     let Some(Value::Object(linear)) = object.get("linear_attn_config").cloned() else { return };
     let sizes = [
@@ -209,7 +209,7 @@ fn kimi_linear(object: &mut Object) {
         ("use_full_rank_gate", "use_full_rank_gate"),
     ];
     set_from(object, &linear, &sizes);
-    // Two bounded functions of gate and value, of which each element takes as long.
+    // Two bounded functions of gate and value, which take the same time per element.
     if text(object, "hidden_act") == Some("situ") {
         object.insert("hidden_act".to_owned(), "silu".into());
     }
@@ -247,14 +247,14 @@ fn laguna(object: &mut Object) {
     object.remove("num_attention_heads_per_layer");
 }
 
-/// The tower is named as another, though it is its own.
+/// The tower is named as another kind, though it is a kind of its own.
 fn minimax_m3_vl(object: &mut Object) {
     if let Some(Value::Object(vision)) = object.get_mut("vision_config") {
         vision.remove("model_type");
     }
 }
 
-/// Layers that have experts, by a number for each layer.
+/// Layers with experts, by a number for each layer.
 fn experts_by_layer(object: &mut Object) {
     if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
         set_experts(object, |layer| frequencies.get(layer as usize).is_some_and(|it| *it > 0));
@@ -262,7 +262,7 @@ fn experts_by_layer(object: &mut Object) {
     }
 }
 
-/// Layers that have a window, by a number for each layer; the window, which counts the query's own position.
+/// Layers with a window, by a number for each layer; and the window, which includes the query's own position.
 fn mimo_v2(object: &mut Object) {
     experts_by_layer(object);
     if let Some(pattern) = object.remove("hybrid_layer_pattern").as_ref().and_then(numbers) {
@@ -275,7 +275,7 @@ fn mimo_v2(object: &mut Object) {
     }
 }
 
-/// The first Qwen's gated block is half as wide as stated.
+/// The gated block of the first Qwen is half as wide as stated.
 fn qwen(object: &mut Object) {
     if let Some(width) = number(object, "intermediate_size") {
         object.insert("intermediate_size".to_owned(), json!(width / 2));
@@ -301,14 +301,14 @@ fn minimax_m3(object: &mut Object) {
     }
 }
 
-/// The tower is named as another, and its sizes by other words.
+/// The tower is named as another kind, and its sizes have other names.
 fn step3p7(object: &mut Object) {
     let Some(Value::Object(vision)) = object.get_mut("vision_config") else { return };
     vision.remove("model_type");
     rename(vision, &[("width", "hidden_size"), ("layers", "num_hidden_layers")]);
 }
 
-/// Gives fields of older names those of today, unless they are there.
+/// Copies fields with older names to their current names, unless these are present.
 fn rename(object: &mut Object, names: &[(&str, &str)]) {
     for (older, today) in names {
         if let Some(value) = object.remove(*older) {
@@ -317,7 +317,7 @@ fn rename(object: &mut Object, names: &[(&str, &str)]) {
     }
 }
 
-/// Lists that go on with the modules of multi-token prediction, and words of Step's own code.
+/// Lists that continue with entries for the multi-token prediction modules, and words of Step's own code.
 fn step3p5(object: &mut Object) {
     let num_layers = number(object, "num_hidden_layers").unwrap_or_default() as usize;
     for field in ["layer_types", "mlp_layer_types"] {
@@ -347,7 +347,7 @@ fn step3p5(object: &mut Object) {
         ("num_attention_groups", "num_key_value_heads"),
     ];
     rename(object, &names);
-    // A base and a share for each layer: those of each kind of layers agree.
+    // A base and a rotated share for each layer; they are equal within each kind of layers.
     let list = |field: &str| object.get(field).and_then(Value::as_array).cloned();
     let (bases, shares) = (list("rope_theta"), list("partial_rotary_factors"));
     let kinds = list("layer_types").unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::model::transformer::{
     Mixer, Mixture, Mlp, Norm, NormPlacement, Positions, Scales, Transformer,
 };
 
-/// What such a function returns: an error where the configuration has what is not modelled.
+/// Result of such a function: an error where the configuration has features that are not modelled.
 pub(super) type Finished = Result<(), ModelError>;
 
 /// Default sizes of a family's configuration class.
@@ -55,7 +55,7 @@ impl Shape {
             fields.size_or("num_attention_heads", defaults.num_attention_heads)?;
         let head_dim = match fields.nullable_size_or("head_dim", defaults.head_dim)? {
             Some(head_dim) => head_dim,
-            // Rounded down, as transformers does; families that refuse a rest are checked apart.
+            // Rounded down, as transformers does; families that refuse a remainder are checked separately.
             None => hidden_size / num_attention_heads,
         };
         // Where a family has a default width, transformers rejects null, so null is an error here too.
@@ -175,7 +175,7 @@ impl Shape {
         }
     }
 
-    /// All layers equal, as many as the configuration states.
+    /// All layers equal; the configuration states their number.
     pub(in crate::model) fn equal_layers(&self, layer: Layer) -> Vec<Layers> {
         vec![Layers { count: self.num_hidden_layers as u32, layer }]
     }
@@ -281,7 +281,7 @@ pub(in crate::model) fn mask(window: Option<u64>) -> AttentionMask {
     window.map_or(AttentionMask::Causal, |window| AttentionMask::SlidingWindow { window })
 }
 
-/// Hidden size / heads; an error where it is no whole number.
+/// Hidden size / heads; an error where this is not an integer.
 pub(in crate::model) fn head_dim(
     fields: Fields<'_>,
     hidden_size: u64,

@@ -19,7 +19,7 @@ pub(super) struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// The field that is read: `field` itself, unless only the other is there.
+    /// The field that is read: `field` itself, unless only the other field is present.
     pub(super) fn name(&self, fields: Fields<'_>) -> &str {
         let is_there = |name: &&String| fields.find(name).is_some();
         self.or.as_ref().filter(|or| !is_there(&&self.field) && is_there(or)).unwrap_or(&self.field)
@@ -127,7 +127,7 @@ impl<T: Readable> Stated<T> {
 }
 
 impl Stated<String> {
-    /// The text, with the name of its field, which is empty for a fixed text.
+    /// The text, with the name of its field; that name is empty for a fixed text.
     pub(super) fn word<'a>(
         &'static self,
         fields: Fields<'a>,
@@ -151,7 +151,7 @@ pub(super) struct Number {
     /// True where null is allowed, and means none.
     #[serde(default)]
     or_null: bool,
-    /// Value that null stands for, where transformers builds a model all the same.
+    /// Value that null stands for, where transformers accepts null.
     when_null: Option<u64>,
     /// True where zero is allowed.
     #[serde(default)]

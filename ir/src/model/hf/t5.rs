@@ -9,12 +9,12 @@ use crate::model::transformer::{
     Attention, DropoutRates, Encoder, Layer, Layers, Mixer, Scales, Transformer,
 };
 
-/// T5: encoder and decoder share the token table, whether the head is tied to it or not.
+/// T5: encoder and decoder share the token table, whether or not the head is tied to it.
 pub(super) fn t5(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     with_biases(fields, shape, transformer, |index| index == 0)
 }
 
-/// MT5, which transformers ties since version 5, whatever its configuration says.
+/// MT5, which transformers ties since version 5, regardless of its configuration.
 pub(super) fn mt5(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
     transformer.head.tied = true;
     t5(fields, shape, transformer)
@@ -26,7 +26,7 @@ pub(super) fn umt5(fields: Fields<'_>, shape: &Shape, transformer: &mut Transfor
     with_biases(fields, shape, transformer, |_| true)
 }
 
-/// T5, of which layers with these indices have a position bias that the layers after them add too.
+/// T5 in which layers with these indices have a position bias that the layers after them add too.
 fn with_biases(
     fields: Fields<'_>,
     shape: &Shape,
@@ -40,8 +40,8 @@ fn with_biases(
     let decoder_shape = Shape { num_hidden_layers: num_decoder_layers, ..*shape };
     let num_buckets = fields.size_or("relative_attention_num_buckets", 32)?;
     let max_distance = fields.size_or("relative_attention_max_distance", 128)?;
-    // Half of the buckets are for later positions. Half of the rest have one distance each, the others divide the range
-    // up to the largest distance.
+    // Half of the buckets are for later positions. Half of the other buckets have one distance each; the rest divide
+    // the range up to the largest distance.
     if num_buckets < 4 || max_distance <= num_buckets / 2 {
         let what = format!("{num_buckets} buckets of distances up to {max_distance}");
         return Err(fields.unsupported(what));
@@ -71,7 +71,7 @@ fn with_biases(
         cross_attention: Some(attention(AttentionMask::Full, PositionBias::None)),
         ..layer(AttentionMask::Causal, has_bias)
     });
-    // A tied head uses the table's weights, which are initialized too large by the root of the width.
+    // A tied head uses the table's weights, whose initial values are too large by the root of the width.
     let logits = shape.tie_word_embeddings.then(|| (shape.hidden_size as f64).powf(-0.5).into());
     transformer.scales = Scales { logits, ..Scales::default() };
     let rate = fields.rate_or("dropout_rate", 0.1)?;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Names of one family: an operator here, optionally with a parameter after a colon, to a module of the library. Keys
-/// for one stack of layers have a prefix, as in `encoder/mlp.up`. The key `layer.#` has the prefix of a layer's
-/// modules, where `#` stands for the layer's number.
+/// Names of one family: maps an operator here, optionally with a parameter after a colon, to a module of the library.
+/// Keys for one stack of layers have a prefix, as in `encoder/mlp.up`. The value of the key `layer.#` is the prefix of
+/// a layer's modules, where `#` stands for the layer's number.
 pub(super) type Modules = BTreeMap<String, TensorModule>;
 
 /// Names of the tensors of a class.
@@ -23,7 +23,8 @@ pub struct TensorNames {
 pub struct TensorModule {
     /// Name within the layer; `{}` stands for the expert's index.
     pub name: String,
-    /// True where a weight has its input dimensions first, as operators have here; `nn.Linear` has outputs first.
+    /// True where a weight's first dimensions are its inputs, as in operators here; in `nn.Linear`, outputs come
+    /// first.
     pub inputs_first: bool,
     /// Set where several operators here are one tensor in the file.
     pub joins: Option<Join>,
@@ -74,7 +75,7 @@ pub enum Join {
     DeltaByHead,
     /// Queries, keys and values of a delta rule, concatenated.
     DeltaInOrder,
-    /// For each head of keys of a delta rule: `beta` and decay of its values.
+    /// For each head of keys of a delta rule: `beta` and decay for its values.
     DeltaGatesByHead,
     /// Convolutions of queries, keys and values of a delta rule, concatenated.
     DeltaConvolution,
@@ -84,7 +85,7 @@ pub enum Join {
     QueryGateByHead,
 }
 
-/// A module as stated in a file; mostly just its name, for `nn.Linear` and norms.
+/// A module as stated in a file; in most cases just its name, for `nn.Linear` and norms.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum StatedModule {

@@ -7,7 +7,7 @@ use crate::model::transformer::{
     Attention, DropoutRates, Encoder, FeedForward, Layer, Layers, Mixer, Mlp, Sound, Transformer,
 };
 
-/// Encoder and decoder have sizes of their own; the encoder's are those of the base family.
+/// Encoder and decoder have separate sizes; the encoder's are those of the base family.
 pub(super) fn whisper(
     fields: Fields<'_>,
     shape: &Shape,

@@ -54,7 +54,7 @@ fn attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError>
     let head_dim = wide / shape.num_attention_heads;
     let is_adapted = fields.flag_or("use_shared_attention_adapter", false)?;
     let adapter_rank = is_adapted.then(|| fields.size_or("adapter_rank", 128)).transpose()?;
-    // Adapters put out as many features for keys as for queries.
+    // Adapters have the same number of output features for keys as for queries.
     if adapter_rank.is_some() && shape.num_key_value_heads != shape.num_attention_heads {
         let heads = shape.num_key_value_heads;
         return Err(fields.unsupported(format!("an adapter of {heads} key-value heads")));

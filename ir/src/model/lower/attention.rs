@@ -21,7 +21,7 @@ impl Lowering {
     ) -> Result<Value, GraphError> {
         let mut scope = Scope { block, name };
         let mut values_up = None;
-        // Queries, keys and values, then what a choice of keys adds to them.
+        // Queries, keys and values, then the inputs that a choice of keys adds.
         let inputs = match (&attention.latent, &attention.compressed) {
             (Some(latent), _) => {
                 let (inputs, weight) = self.latent_projections(&mut scope, attention, latent, x)?;
@@ -56,7 +56,7 @@ impl Lowering {
         scope.linear("output", &contracted, &[self.hidden], attention.output_bias, attended)
     }
 
-    /// Heads' outputs, weighted by the sigmoid of a linear layer of `x` where the model has one.
+    /// Outputs of heads, multiplied by the sigmoid of a linear layer of `x` where the model has such a gate.
     fn gated_heads(
         &self,
         scope: &mut Scope<'_>,
@@ -89,8 +89,8 @@ impl Lowering {
         Ok(weighted)
     }
 
-    /// Attention in one kernel. A trained position bias belongs to the first layer of the stack, whose operator has a
-    /// unique name for the others to tie to.
+    /// Attention in one kernel. A trained position bias belongs to the first layer of the stack; that layer's operator
+    /// has a unique name, to which the other layers are tied.
     fn fused(
         &self,
         scope: &mut Scope<'_>,
@@ -111,7 +111,7 @@ impl Lowering {
         Ok(core)
     }
 
-    /// Queries, keys and values, each from one linear layer, or those that an earlier layer has kept.
+    /// Queries, keys and values, each from one linear layer; or those that an earlier layer kept.
     fn projections(
         &self,
         scope: &mut Scope<'_>,
@@ -218,12 +218,12 @@ impl Lowering {
 
     /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
     ///
-    /// The projection that transformers calls `kv_a_proj_with_mqa` stands here as two, `key_value_down`
-    /// and `key_rope`, since only the first is normalised; together they have its parameters.
+    /// The projection `kv_a_proj_with_mqa` of transformers is split in two here, `key_value_down` and `key_rope`,
+    /// since only the first is normalised; together they have the same parameters.
     ///
-    /// Where keys are chosen, attention is to the latents themselves: queries are projected to their width, and so is the
-    /// output back, with the weight that is the second result (DeepSeek-AI 2025, *DeepSeek-V3.2*, section 2.1;
-    /// Megatron-Core, `absorbed_mla.py`).
+    /// Where keys are chosen, queries attend to the latents themselves: queries are projected to the width of the
+    /// latents, and the output is projected back with the weight that is the second result (DeepSeek-AI 2025,
+    /// *DeepSeek-V3.2*, section 2.1; Megatron-Core, `absorbed_mla.py`).
     fn latent_projections(
         &self,
         scope: &mut Scope<'_>,
@@ -288,7 +288,7 @@ impl Lowering {
         Ok((vec![joined, key, value], None))
     }
 
-    /// Heads' outputs from sums of latents, with their part of the weight that makes values.
+    /// Outputs of heads from sums of latents, by the heads' part of the weight that computes values.
     fn values_of_latents(
         &self,
         scope: &mut Scope<'_>,
@@ -305,7 +305,7 @@ impl Lowering {
         scope.push("values_of_heads", product, &[attended, weight])
     }
 
-    /// Keys that queries attend to, from compressed queries and a key of their own.
+    /// Choice of the keys that queries attend to, from compressed queries and a separate key.
     fn chosen(
         &self,
         scope: &mut Scope<'_>,
@@ -331,7 +331,8 @@ impl Lowering {
         scope.push("index", OpKind::Indexer { keys, block: 1 }, &[query, key, weights])
     }
 
-    /// Blocks of keys that queries attend to, by queries and keys of their own; each head chooses for itself.
+    /// Choice of the blocks of keys that queries attend to, from separate queries and keys; each head makes its own
+    /// choice.
     fn chosen_blocks(
         &self,
         scope: &mut Scope<'_>,
@@ -351,8 +352,8 @@ impl Lowering {
         scope.push("index", OpKind::Indexer { keys, block: length }, &[query, key])
     }
 
-    /// Queries of all heads, and what they are made of: `x` itself where they are not compressed; these have a rank,
-    /// perhaps a bias, and a norm.
+    /// Queries of all heads, and their input: `x` itself where queries are not compressed. Compressed queries have a
+    /// rank, perhaps a bias, and a norm.
     pub(super) fn latent_query(
         &self,
         scope: &mut Scope<'_>,
@@ -453,7 +454,7 @@ impl Scope<'_> {
         linear(self.block, &name, contracted, produced, bias, x)
     }
 
-    /// The narrow tensor of a low-rank product of `x`, where the model has one.
+    /// The narrow tensor of a low-rank product of `x`, where the model has such a product.
     pub(super) fn adapter(
         &mut self,
         part: &str,
@@ -468,7 +469,7 @@ impl Scope<'_> {
         rank.map(down).transpose()
     }
 
-    /// `y` with the low-rank product of which `narrow` is the narrow tensor.
+    /// `y` plus the low-rank product whose narrow tensor is `narrow`.
     pub(super) fn adapted(
         &mut self,
         part: &str,
@@ -483,7 +484,7 @@ impl Scope<'_> {
     }
 }
 
-/// Part of the names of products that layers do not share.
+/// Part of the names of low-rank products that layers do not share.
 pub(super) const ADAPTER: &str = "adapter";
 
 pub(super) fn parameter(name: &str, dims: Vec<Dim>) -> Parameter {

@@ -6,7 +6,8 @@ use crate::graph::{Dim, DimName, GraphError, OpKind, Value};
 use crate::model::transformer::{Attention, Compressed, KeyBlocks};
 
 impl Lowering {
-    /// Queries, keys, the same as values, and where a layer has them keys of blocks and the choice among these.
+    /// Queries; keys, which are also the values; and, where a layer has them, keys of blocks and the choice among
+    /// these.
     pub(super) fn compressed_projections(
         &self,
         scope: &mut Scope<'_>,
@@ -83,7 +84,7 @@ impl Lowering {
         Self::rotated(scope, part, attention, y)
     }
 
-    /// The output of attention: rotated back, each group of heads projected by itself, then all together.
+    /// The output of attention: rotated back, each group of heads projected separately, then all groups together.
     pub(super) fn grouped_output(
         &self,
         scope: &mut Scope<'_>,

@@ -23,7 +23,7 @@ const MTP_LOSS_WEIGHT: f64 = 0.3;
 const HEAD: &str = "head";
 
 impl Lowering {
-    /// First block: from input data to the residual stream, which layers take again where it is `carried`.
+    /// First block: from input data to the residual stream, which later layers read again if it is carried.
     pub(super) fn embedding(
         &self,
         name: &str,
@@ -90,8 +90,8 @@ impl Lowering {
         Ok(block.finish([x]))
     }
 
-    /// Block between encoder and decoder: the final norm of the encoder, whose output is like `given`, and the
-    /// decoder's embedding, which shares the encoder's table where that has one.
+    /// Block between encoder and decoder: the final norm of the encoder, whose output has the shape of `given`, and
+    /// the decoder's embedding, which shares the encoder's table if there is one.
     pub(super) fn decoder_embedding(
         &self,
         encoder: &Encoder,
@@ -146,7 +146,7 @@ impl Lowering {
         Ok(block.finish(handed_on))
     }
 
-    /// Last block: from the residual streams of the last layer and of prediction modules to losses.
+    /// Last block: from the residual streams after the last layer and the prediction modules to the losses.
     pub(super) fn head(
         &self,
         transformer: &Transformer,
@@ -155,7 +155,7 @@ impl Lowering {
     ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new(HEAD);
         let x = block.input("x", self.residual());
-        // The inputs have the order of the preceding block's outputs: the modules' come first.
+        // The inputs have the order of the preceding block's outputs, in which those of the modules come first.
         let modules: Vec<Value> = (1..=num_modules)
             .map(|module| block.input(format!("x{module}"), self.residual()))
             .collect();
@@ -187,7 +187,7 @@ impl Lowering {
         Ok(block.finish(losses))
     }
 
-    /// Logits of `x`, or without a head what they would be of; operators have the given prefix.
+    /// Logits of `x`; without a head, the tensor that a head would read. Operators have the given prefix.
     fn logits(
         &self,
         block: &mut BlockBuilder,
@@ -323,7 +323,7 @@ impl Lowering {
         Self::dropout(block, &format!("{name}.dropout"), self.dropout.embedding, x)
     }
 
-    /// A convolution, with a bias, into as many channels as the residual stream is wide.
+    /// A convolution with a bias; its number of output channels is the width of the residual stream.
     fn convolved(
         &self,
         block: &mut BlockBuilder,

@@ -9,7 +9,7 @@ use crate::model::transformer::{DropoutRates, FeedForward, Layer, Mixer, NormPla
 const OWN_NORM: &str = "own_embedding.shared_norm";
 
 impl Lowering {
-    /// Residual stream after `layer`, from its input and what is `carried`, to which it may add.
+    /// Residual stream after `layer`, from the layer's input and the tensors in `carried`, to which the layer may add.
     pub(super) fn layer(
         &self,
         block: &mut BlockBuilder,
@@ -81,8 +81,9 @@ impl Lowering {
     }
 
     /// `x` with the layer's own embedding of tokens, where it has one (transformers' `modeling_gemma3n.py`,
-    /// `project_per_layer_inputs` and `Gemma3nTextDecoderLayer`). The library looks up and projects for all layers at
-    /// once; here each layer has its part of the table and of the projection, so that they lie where they are used.
+    /// `project_per_layer_inputs` and `Gemma3nTextDecoderLayer`). The library does lookup and projection for all
+    /// layers at once; here each layer has its part of the table and of the projection, so that these are where they
+    /// are used.
     fn own_embedding(
         &self,
         block: &mut BlockBuilder,
@@ -144,8 +145,8 @@ impl Lowering {
         y
     }
 
-    /// A sublayer: `compute`, with the layer's norms, dropout and residual sum; of the residual stream `x`, and what is
-    /// taken in its place.
+    /// A sublayer: `compute`, with the layer's norms, dropout and residual sum; its inputs are the residual stream `x`
+    /// and the tensor that is read in place of it.
     fn sublayer(
         &self,
         block: &mut BlockBuilder,
@@ -220,7 +221,7 @@ impl Lowering {
         block.push("residual", OpKind::Add, &[x, attention, mlp])
     }
 
-    /// Output of the feed-forward block from its normalised input, and the residual stream as it is.
+    /// Output of the feed-forward block from its normalised input and from the residual stream itself.
     fn feed_forward(
         &self,
         block: &mut BlockBuilder,

@@ -43,7 +43,7 @@ pub struct GraphOptions {
     pub attention: AttentionKernel,
     /// True where dropout is applied, if the model has it.
     pub dropout: bool,
-    /// True where the multi-token prediction modules are trained too.
+    /// True where multi-token prediction modules are trained too.
     pub multi_token_prediction: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<
     Graph::new(blocks)
 }
 
-/// A tensor that blocks hand on to later ones in addition to the residual stream.
+/// A tensor that blocks pass on to later ones, in addition to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Carried {
     /// The embedding of the tokens.
@@ -155,14 +155,14 @@ impl Lowering {
         Self { sequence, ..*self }
     }
 
-    /// Tensor of the residual stream, or of several.
+    /// Tensor of the residual stream, or of several streams.
     fn residual(&self) -> Tensor {
         let streams = self.streams.map(Streams::dim);
         let dims = [Dim::BATCH, self.sequence].into_iter().chain(streams).chain([self.hidden]);
         Tensor::new(dims.collect::<Vec<_>>())
     }
 
-    /// Appends blocks of `layers`, all called `name`, which hand on what is `carried`.
+    /// Appends blocks of `layers`, all called `name`, which pass on the tensors in `carried`.
     fn layers(
         &self,
         blocks: &mut Vec<(Block, u32)>,
@@ -232,8 +232,8 @@ impl Lowering {
         Self::scaled(block, &format!("{name}.scale"), self.scales.residual, x)
     }
 
-    /// Marks a value for selective recompute with fused attention, where scores are never stored and so norms and
-    /// activations, cheap for their bytes, are recomputed.
+    /// Marks a value for selective recompute with fused attention. There scores are never stored, so norms and
+    /// activations, which are cheap relative to their bytes, are recomputed.
     fn recompute_if_flash(&self, block: &mut BlockBuilder, value: Value) {
         if self.kernel == AttentionKernel::Flash {
             block.recompute_selectively(value);

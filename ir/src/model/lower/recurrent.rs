@@ -7,14 +7,15 @@ use crate::model::transformer::{
     Convolution, Decays, DeltaNet, Lightning, Mixer, Norm, SelectiveScan, StateSpace,
 };
 
-/// Positions of a chunk of the delta rule: flash-linear-attention's.
+/// Number of positions in a chunk of the delta rule: that of flash-linear-attention.
 const DELTA_CHUNK: u64 = 64;
 
-/// Positions between states that the selective scan keeps: mamba's `selective_scan_fwd_kernel.cuh`.
+/// Number of positions between the states that the selective scan saves: that of mamba's
+/// `selective_scan_fwd_kernel.cuh`.
 const SCAN_CHUNK: u64 = 2048;
 
 impl Lowering {
-    /// The output of `mixer`, whose operators are named after its kind.
+    /// The output of `mixer`; its operators are named after its kind.
     pub(super) fn mixer(
         &self,
         block: &mut BlockBuilder,
@@ -40,8 +41,8 @@ impl Lowering {
         }
     }
 
-    /// Mamba-2: inputs, `B`, `C` and time steps of each head, of which the first three go through a convolution; the
-    /// scan, its gate and norm.
+    /// Mamba-2: inputs, `B`, `C` and time steps of each head; the first three go through a convolution. Then the scan,
+    /// its gate and norm.
     fn state_space(
         &self,
         block: &mut BlockBuilder,
@@ -84,7 +85,7 @@ impl Lowering {
         scope.linear("output", &contracted, &[self.hidden], mamba.output_bias, y)
     }
 
-    /// Mamba: a convolution of the input, of which `B`, `C` and time steps are made; the scan and its gate.
+    /// Mamba: a convolution of the input, from which `B`, `C` and time steps are computed; then the scan and its gate.
     fn selective_scan(
         &self,
         block: &mut BlockBuilder,
@@ -141,7 +142,7 @@ impl Lowering {
         let heads = Dim::fixed(DimName::Heads, net.num_value_heads);
         let values = [heads, Dim::fixed(DimName::HeadDim, net.value_dim)];
         let hidden = [DimName::Hidden];
-        // With decays of features there are as many heads of keys as of values.
+        // With decays for each feature, keys and values have the same number of heads.
         let keys = if net.decays == Decays::Heads { keys } else { [heads, keys[1]] };
         let (kernel, activation) = (net.kernel, Some(net.activation));
         let short = OpKind::ShortConvolution { kernel, bias: false, activation };
@@ -223,8 +224,8 @@ impl Lowering {
         scope.linear("output", &over, &[self.hidden], false, y)
     }
 
-    /// LFM2: two gates and a value from one projection; the first multiplies what the convolution reads, the second
-    /// what it puts out.
+    /// LFM2: two gates and a value from one projection; the first gate multiplies the input of the convolution, the
+    /// second its output.
     fn convolution(
         &self,
         block: &mut BlockBuilder,

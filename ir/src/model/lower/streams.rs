@@ -1,8 +1,8 @@
-//! Lowering of hyper-connections: what layers take from parallel residual streams, and what they add to them.
+//! Lowering of hyper-connections: how layers read parallel residual streams, and how they add to them.
 //!
-//! Norms of all streams are applied to the weights after the product that makes them, and the doubly stochastic matrix
-//! that mixes streams is one softmax here: both are small compared with the streams (Xie et al. 2025, arXiv 2512.24880,
-//! section 4.3).
+//! Norms of all streams are applied to the weights, after the product that computes these. The doubly stochastic
+//! matrix that mixes streams is one softmax here. Both are small compared with the streams (Xie et al. 2025, arXiv
+//! 2512.24880, section 4.3).
 
 use super::attention::parameter;
 use super::{Lowering, linear};
@@ -10,13 +10,13 @@ use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, V
 use crate::model::transformer::Streams;
 
 impl Streams {
-    /// The dimension of a tensor that counts the streams.
+    /// The dimension of a tensor that enumerates the streams.
     pub(super) const fn dim(self) -> Dim {
         Dim::fixed(DimName::Streams, self.count)
     }
 }
 
-/// What a half of a layer takes from the streams, and the weights with which its output is added to them.
+/// The input that a half of a layer reads from the streams, and the weights with which its output is added to them.
 #[derive(Clone, Copy)]
 pub(super) struct WeightedStreams {
     /// The weighted sum of the streams.
@@ -42,7 +42,7 @@ impl Lowering {
         block.push("embedding.streams", OpKind::Concat { over: DimName::Streams }, &copies)
     }
 
-    /// The sum of the streams that the head takes, where the model has several.
+    /// The sum of the streams that the head reads, where the model has several.
     pub(super) fn sum_of_streams(
         &self,
         block: &mut BlockBuilder,
@@ -55,7 +55,7 @@ impl Lowering {
         block.push("head.streams", sum, &[x, weights])
     }
 
-    /// What the half `name` of a layer takes from the streams `x`.
+    /// The input that the half `name` of a layer reads from the streams `x`.
     pub(super) fn weighted_streams(
         &self,
         block: &mut BlockBuilder,
@@ -112,7 +112,7 @@ impl Lowering {
         block.push(format!("{name}.residual"), OpKind::Add, &[x, y])
     }
 
-    /// As many weights for each token as given, by a linear layer of all streams, with trained factors.
+    /// The given number of weights for each token, by a linear layer over all streams, with trained factors.
     fn stream_weights(
         block: &mut BlockBuilder,
         name: &str,

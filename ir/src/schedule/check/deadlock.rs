@@ -1,4 +1,4 @@
-//! Check that every rank runs to its end, and the order in which steps end.
+//! Checks that every rank finishes, and computes the order in which steps end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ pub enum Sends {
     NonBlocking,
 }
 
-/// Units of time of a step, with one for each pass.
+/// Time units of a step: one for each pass.
 pub(in crate::schedule) fn units(step: ScheduleStep) -> u64 {
     let units = |action: Action| match action.kind {
         ActionKind::Forward | ActionKind::InputGrad | ActionKind::WeightGrad => 1,
@@ -27,8 +27,9 @@ pub(in crate::schedule) fn units(step: ScheduleStep) -> u64 {
     step.actions().map(units).sum()
 }
 
-/// End times of the steps of each rank, in [`units`], if everything starts as early as possible: the order in which
-/// messages are inserted. An overlapped pair waits for the inputs of both actions. Real times are the `simulator`'s.
+/// End times of the steps of each rank, in [`units`], if everything starts as early as possible. They decide the order
+/// in which messages are inserted. An overlapped pair waits for the inputs of both actions. Real times are computed by
+/// the `simulator`.
 pub(in crate::schedule) fn ends(schedule: &Schedule) -> Vec<Vec<u64>> {
     let mut ends: Vec<Vec<u64>> = schedule.ranks().iter().map(|_| Vec::new()).collect();
     let ended = |rank: usize, end| ends[rank].push(end);
@@ -75,7 +76,7 @@ struct Run<'a> {
     next: Vec<usize>,
     /// End time of each rank's last step, in [`units`].
     now: Vec<u64>,
-    /// End times of forward and backward of each stage and micro-batch that are done.
+    /// End times of the completed forward and backward of each stage and micro-batch.
     done: Vec<[Option<u64>; 2]>,
     /// Messages that are sent and not yet received, by sender and receiver.
     on_the_way: BTreeMap<(u32, u32), VecDeque<Action>>,
@@ -152,7 +153,7 @@ impl<'a> Run<'a> {
             _ => {
                 let need = self.schedule.need(action)?;
                 let crosses = self.schedule.rank(need.stage, need.micro_batch) != rank as u32;
-                // With communication, data from other ranks comes by receives, which precede the action.
+                // With communication, data from other ranks arrives by receives, which precede the action.
                 let is_received = self.communicates && crosses;
                 (self.end_of(need).is_none() && !is_received).then_some(Awaited::Data(need))
             }
@@ -194,7 +195,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// End time of the output that is needed, if it is there.
+    /// End time of the needed output, if it has been computed.
     fn end_of(&self, need: Need) -> Option<u64> {
         self.done[self.index(need)][need.pass as usize]
     }
@@ -221,7 +222,7 @@ impl<'a> Run<'a> {
         need.stage as usize * self.schedule.num_micro_batches() as usize + need.micro_batch as usize
     }
 
-    /// The action that produces the output, as it is in its rank's list.
+    /// The action that produces the output, in the form in which its rank's list has it.
     fn provider(&self, need: Need) -> Action {
         let Need { stage, micro_batch, pass } = need;
         let gives = |action: &Action| {

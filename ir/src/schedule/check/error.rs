@@ -11,7 +11,7 @@ use crate::schedule::{Action, ScheduleStep};
 pub struct ScheduleError {
     /// The defect.
     pub defect: Defect,
-    /// The part of the grid around the action with the defect, which is marked; empty if there is none.
+    /// The part of the grid around the defective action, which is marked; empty if there is none.
     pub excerpt: String,
 }
 
@@ -64,7 +64,7 @@ pub enum Defect {
     Repeated {
         /// The action.
         action: Action,
-        /// True if the action is once a full backward and once a part of one.
+        /// True if the action occurs both as a full backward and as a part of one.
         full: bool,
     },
     /// An action that no rank has.
@@ -75,7 +75,7 @@ pub enum Defect {
         /// The action.
         action: Action,
     },
-    /// An action before one that it needs, on the same rank.
+    /// An action that comes before one that it needs, on the same rank.
     #[error("`{action}` comes before `{needs}`, which it needs")]
     Order {
         /// The action.
@@ -83,7 +83,7 @@ pub enum Defect {
         /// The action that must precede it.
         needs: Action,
     },
-    /// An overlapped pair other than a forward with another micro-batch's backward.
+    /// An overlapped pair that is not a forward and another micro-batch's backward.
     #[error(
         "`{step}` overlaps what cannot: a pair is a forward, then another micro-batch's backward or input gradient"
     )]
@@ -91,7 +91,7 @@ pub enum Defect {
         /// The pair.
         step: ScheduleStep,
     },
-    /// A message where the stage has no neighbour or has it on the same rank.
+    /// A message of a stage that has no neighbour, or whose neighbour is on the same rank.
     #[error("`{action}` has no partner: {}", if *.same_rank { "both stages are on the same rank" } else { "there is no stage on the other side" })]
     NoPartner {
         /// The message.
@@ -109,7 +109,7 @@ pub enum Defect {
         /// Rank that should send.
         rank: u32,
     },
-    /// Messages that a rank receives in another order than they were sent.
+    /// Messages that a rank receives in an order other than that of their sends.
     #[error(
         "`{receive}` would get what `{send}` sent: rank {from} sends to rank {to} in another order"
     )]
@@ -146,7 +146,7 @@ pub enum Defect {
     /// Ranks that wait for each other.
     #[error("deadlock: {}", .cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Deadlock {
-        /// Each rank waits for the next, the last for the first.
+        /// The waiting ranks: each waits for the next, and the last for the first.
         cycle: Vec<Wait>,
     },
 }

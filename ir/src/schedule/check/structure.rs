@@ -1,4 +1,4 @@
-//! Checks that need no run: completeness, placement, pairs, and the order on each rank.
+//! Checks that do not run the schedule: completeness, placement, pairs, and the order on each rank.
 
 use std::collections::BTreeMap;
 
@@ -126,7 +126,7 @@ impl Seen {
         self.done[self.size.index(stage, micro_batch)] & bit(kind) != 0
     }
 
-    /// Records an action, after checking that those on its rank that must precede it do.
+    /// Records an action, after checking that all actions that must precede it on its rank do.
     fn order(
         &mut self,
         schedule: &Schedule,
@@ -204,7 +204,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Checks that every receive has a send. [`Self::order`] has checked that every needed receive is there.
+    /// Checks that every receive has a send. [`Self::order`] has checked that no needed receive is missing.
     fn sent(&self, schedule: &Schedule) -> Result<(), ScheduleError> {
         for (stage, micro_batch) in (0..self.size.stages)
             .flat_map(|stage| (0..self.size.micro_batches).map(move |m| (stage, m)))
@@ -229,8 +229,8 @@ impl Seen {
     }
 }
 
-/// The rank of an action's stage, and that of the stage with which it exchanges data: the next one for
-/// [`ActionKind::SendForward`] and for receiving or computing gradients, the one before for other kinds.
+/// The rank of an action's stage, and the rank of the stage with which it exchanges data. That is the next stage for
+/// [`ActionKind::SendForward`] and for receiving or computing gradients, the preceding stage for other kinds.
 fn neighbour(schedule: &Schedule, action: Action) -> Option<(u32, u32)> {
     use ActionKind as K;
     let Action { stage, micro_batch, kind } = action;
@@ -243,7 +243,7 @@ fn neighbour(schedule: &Schedule, action: Action) -> Option<(u32, u32)> {
     (other < schedule.num_stages()).then(|| rank(stage).zip(rank(other)))?
 }
 
-/// Kind of the action that computes the gradient that a stage sends: a whole backward, or the first half of one.
+/// Kind of the action that computes the gradient that a stage sends: a full backward, or the first part of one.
 fn backward_of(schedule: &Schedule, stage: u32, micro_batch: u32) -> ActionKind {
     let in_parts = Action { stage, kind: ActionKind::InputGrad, micro_batch };
     match position(schedule, |action| action == in_parts) {

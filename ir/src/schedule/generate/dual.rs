@@ -7,18 +7,18 @@ use super::error::GenerateError;
 use super::steps::{backward, forward, input_grad, weight_grad};
 use crate::schedule::{ScheduleKind, ScheduleStep};
 
-/// `DualPipeV`: two stages a rank, down the ranks and up again; the streams are those of the two stages.
+/// `DualPipeV`: two stages per rank, which go down the ranks and up again; each of the two stages is one stream.
 ///
 /// # Source
 ///
-/// DeepSeek-AI 2025, `DualPipe` (github.com/deepseek-ai/DualPipe), after Sea AI Lab's "cut in half";
-/// action for action PyTorch's `ScheduleDualPipeV`.
+/// DeepSeek-AI 2025, `DualPipe` (github.com/deepseek-ai/DualPipe), after Sea AI Lab's "cut in half"; equal to
+/// PyTorch's `ScheduleDualPipeV`, action for action.
 pub(super) fn pipe_v(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     let steps = |rank| rank_steps(p, m, rank, |nth, i| ([rank, 2 * p - 1 - rank][nth], i));
     (0..p).map(steps).collect()
 }
 
-/// Checks the numbers for [`pipe_v`]: at least as many micro-batches as the `2 p` stages.
+/// Checks the numbers for [`pipe_v`]: there must be at least as many micro-batches as the `2 p` stages.
 pub(super) fn check_pipe_v(p: u32, m: u32) -> Result<(), GenerateError> {
     enough(ScheduleKind::DualPipeV, p, m)
 }
@@ -46,7 +46,7 @@ pub(super) fn pipe(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(steps).collect()
 }
 
-/// Checks the numbers for [`pipe`]: both even, and at least twice as many micro-batches as ranks.
+/// Checks the numbers for [`pipe`]: both must be even, with at least twice as many micro-batches as ranks.
 pub(super) fn check_pipe(p: u32, m: u32) -> Result<(), GenerateError> {
     let (kind, num_ranks, num_micro_batches) = (ScheduleKind::DualPipe, p, m);
     if !p.is_multiple_of(2) {
@@ -66,8 +66,9 @@ fn enough(kind: ScheduleKind, p: u32, m: u32) -> Result<(), GenerateError> {
     Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least })
 }
 
-/// The eight phases of a rank of `p`, whose first stage is `rank` stages from the start of one stream and whose second
-/// is as far from the end of the other; `named` maps a stage's index and counter to stage and micro-batch.
+/// The eight phases of a rank of `p`. Its first stage is `rank` stages from the start of one stream; its second stage
+/// is at the same distance from the end of the other. `named` maps a stage's index and counter to stage and
+/// micro-batch.
 fn rank_steps(
     p: u32,
     m: u32,
@@ -96,7 +97,7 @@ fn rank_steps(
     }
     for i in 0..=m - 2 * p + rank {
         if i == 0 && from_middle == 0 {
-            // The middle overlaps nothing at first, which makes the bubble smaller.
+            // The first pair in the middle is not overlapped, which makes the bubble smaller.
             steps.forward(0);
             steps.backward(1);
         } else {
@@ -108,7 +109,7 @@ fn rank_steps(
         steps.backward(1);
         steps.overlapped(1, 0);
     }
-    // From the middle of the last `2 (rank + 1)` backwards on, weight gradients wait for the drain.
+    // From the middle of the last `2 (rank + 1)` backwards on, weight gradients are delayed into the drain.
     for i in 0..2 * (rank + 1) {
         let nth = 1 - (i % 2) as usize;
         if i > rank { steps.input_grad(nth) } else { steps.backward(nth) }

@@ -1,4 +1,4 @@
-//! Errors of numbers that a family of schedules does not support.
+//! Errors about numbers that a family of schedules does not support.
 
 use crate::schedule::ScheduleKind;
 
@@ -24,7 +24,7 @@ pub enum GenerateError {
         /// The largest number of forwards.
         most: u64,
     },
-    /// A number of stages per rank other than the family's.
+    /// A number of stages per rank that differs from the family's.
     #[error(
         "schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}\nhint: as many as you like have {}",
         any_virtual_stages()
@@ -45,7 +45,7 @@ pub enum GenerateError {
         /// The largest number of stages.
         most: u64,
     },
-    /// More ranks than the family's order is computed for.
+    /// More ranks than the family's order can be computed for.
     #[error("schedule `{kind}` is worked out for {most} pipeline ranks at most, not {num_ranks}")]
     TooManyRanks {
         /// The family.
@@ -55,16 +55,16 @@ pub enum GenerateError {
         /// The largest number of ranks.
         most: u32,
     },
-    /// Numbers other than those of the user's schedule.
+    /// Numbers that differ from those of the user's schedule.
     #[error(
         "the given schedule is of {} ranks with {} stage{} each and {} micro-batches, not of {} ranks with {} and {} \
          micro-batches\nhint: micro-batches are `--global-batch-size` over `--micro-batch-size` and `--dp`",
         given[0], given[1], if given[1] == 1 { "" } else { "s" }, given[2], asked[0], asked[1], asked[2]
     )]
     Given {
-        /// Ranks, stages of each and micro-batches of the user's schedule.
+        /// Ranks, stages per rank and micro-batches of the user's schedule.
         given: [u32; 3],
-        /// The requested ranks, stages of each and micro-batches.
+        /// The requested ranks, stages per rank and micro-batches.
         asked: [u32; 3],
     },
     /// An odd number of ranks.
@@ -99,7 +99,7 @@ pub enum GenerateError {
     },
 }
 
-/// The families that support any number of stages a rank, in words.
+/// The families that support any number of stages per rank, in words.
 fn any_virtual_stages() -> String {
     let names: Vec<String> = ScheduleKind::ALL
         .into_iter()

@@ -1,4 +1,4 @@
-//! Schedules with one stage a rank and whole backwards.
+//! Schedules with one stage per rank and full backwards.
 
 use super::steps::{backward, forward};
 use crate::schedule::ScheduleStep;
@@ -14,7 +14,7 @@ pub(super) fn sequential(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|stage| steps(stage).collect()).collect()
 }
 
-/// All forwards, then all backwards in the same order, as PyTorch has it.
+/// All forwards, then all backwards in the same order, as in PyTorch.
 ///
 /// ```text
 /// 0 | F0 F1 F2 B0 B1 B2
@@ -33,7 +33,7 @@ pub(super) fn gpipe(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|stage| steps(stage).collect()).collect()
 }
 
-/// A number of forwards equal to the stages that follow, then one forward and one backward alternating.
+/// One forward per following stage, then forwards and backwards in alternation.
 ///
 /// ```text
 /// 0 | F0 F1 F2 B0 F3 B1 B2 B3

@@ -1,9 +1,9 @@
-//! Schedules over several stages of each rank: stage `s` on rank `s mod p`.
+//! Schedules with several stages per rank: stage `s` is on rank `s mod p`.
 
 use super::steps::{backward, forward, input_grad, weight_grad};
 use crate::schedule::ScheduleStep;
 
-/// All micro-batches through a rank's stage, then through the next; backwards in the reverse order.
+/// All micro-batches go through one stage of a rank, then through its next stage; backwards run in the reverse order.
 ///
 /// ```text
 /// 0 | 0F0 0F1 2F0 2F1 2B1 2B0 0B1 0B0
@@ -24,14 +24,15 @@ pub(super) fn looped_bfs(p: u32, m: u32, v: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| steps(rank).collect()).collect()
 }
 
-/// 1F1B over several stages a rank: micro-batches go in rounds of about `p`, each round through all of a rank's stages.
+/// 1F1B over several stages per rank: micro-batches go in rounds of about `p`, each round through all of a rank's
+/// stages.
 ///
 /// ```text
 /// 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3
 /// 1 | 1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3
 /// ```
 ///
-/// See [`rounds`] for micro-batches that do not divide by the ranks.
+/// See [`rounds`] for numbers of micro-batches that the ranks do not divide.
 ///
 /// # Source
 ///
@@ -52,7 +53,7 @@ pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(steps).collect()
 }
 
-/// ZB-H1 over several stages a rank: half the warm-up of interleaved 1F1B, and on rank `r` each weight gradient is
+/// ZB-H1 over several stages per rank: half the warm-up of interleaved 1F1B; on rank `r` each weight gradient is
 /// delayed by `r` input gradients.
 ///
 /// ```text
@@ -86,12 +87,13 @@ pub(super) fn zero_bubble(p: u32, m: u32, v: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(steps).collect()
 }
 
-/// Number of micro-batches in each round: `m / p` rounds (at least one), as equal as possible, longer ones first.
+/// Number of micro-batches in each round: there are `m / p` rounds (at least one), as equal as possible, longer ones
+/// first.
 ///
-/// Where rounds can be equal, this is PyTorch's order: 10 micro-batches on 4 ranks run as 5 and 5. Else PyTorch
-/// refuses. Megatron-LM makes rounds of `p` and a short last one: the same where `m` divides by `p`; 10 on 4 would run
-/// as 4, 4 and 2, which waits for the short round to return, and with this warm-up can deadlock (9 on 4 with 3 stages a
-/// rank).
+/// Where rounds can be equal, this is PyTorch's order: 10 micro-batches on 4 ranks run as 5 and 5. Where they cannot,
+/// PyTorch refuses. Megatron-LM makes rounds of `p` and a short last one, which is the same where `p` divides `m`. 10
+/// micro-batches on 4 ranks would run as 4, 4 and 2; that order waits for the short round to return, and with this
+/// warm-up it can deadlock (9 on 4 with 3 stages per rank).
 fn rounds(p: u32, m: u32) -> Vec<u32> {
     let num_rounds = (m / p).max(1);
     (0..num_rounds).map(|i| m / num_rounds + u32::from(i < m % num_rounds)).collect()
@@ -120,7 +122,7 @@ impl Order {
         self.forwards.iter().map(move |(nth, i)| forward(nth * self.p + rank, *i))
     }
 
-    /// Stage and micro-batch of each backward: as forwards, but from the last stage to the first.
+    /// Stage and micro-batch of each backward: in the order of forwards, but from the last stage to the first.
     fn backwards(&self, rank: u32) -> impl Iterator<Item = (u32, u32)> {
         self.forwards.iter().map(move |(nth, i)| ((self.v - 1 - nth) * self.p + rank, *i))
     }

@@ -1,4 +1,4 @@
-//! Generation of the families' schedules from numbers alone. Generators produce computation only.
+//! Generation of the families' schedules from numbers alone. Generators produce only computation.
 
 mod dual;
 mod error;
@@ -12,20 +12,20 @@ pub use error::GenerateError;
 
 use super::{Schedule, ScheduleKind, ScheduleStep};
 
-/// The largest number of forwards that [`generate()`] makes. Each comes with a backward and messages, which take a
-/// kilobyte together as actions, events of a timeline and its text: a gigabyte for all. Real trainings have hundreds of
-/// stages and hundreds of micro-batches at most.
+/// The largest number of forwards that [`generate()`] makes. With its backward and messages, each forward takes a
+/// kilobyte as actions, as events of a timeline and as the timeline's text: a gigabyte for all. Real training runs
+/// have hundreds of stages and hundreds of micro-batches at most.
 const MOST_FORWARDS: u64 = 1 << 19;
 
-/// The largest number of stages of all ranks together: more than any model has blocks.
+/// The largest number of stages of all ranks together: above the number of blocks of any model.
 pub const MOST_STAGES: u64 = 4096;
 
-/// The largest number of ranks of families whose order is simulated: the number of time steps is that of ranks and
-/// micro-batches together, and each visits every rank.
+/// The largest number of ranks for families whose order is simulated: the number of time steps is the sum of ranks and
+/// micro-batches, and each time step visits every rank.
 const MOST_RANKS_OF_V: u32 = 512;
 
 impl ScheduleKind {
-    /// Checks that the family has a schedule on `p` ranks with `m` micro-batches and `v` stages a rank.
+    /// Checks that the family has a schedule on `p` ranks with `m` micro-batches and `v` stages per rank.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl ScheduleKind {
     }
 }
 
-/// The schedule of a family on `p` ranks with `m` micro-batches and `v` stages a rank.
+/// The schedule of a family on `p` ranks with `m` micro-batches and `v` stages per rank.
 ///
 /// # Errors
 ///

@@ -1,19 +1,22 @@
-//! V-Half and V-Min: less memory than ZBV, by a building block with shorter lifetimes of activations.
+//! V-Half and V-Min: less memory than ZBV, from a building block in which activations have shorter lifetimes.
 //!
-//! A building block fixes when the passes of one micro-batch run on each rank; repeated every six units (two stages,
-//! three passes each) it fills every rank with no two passes at the same time. The lifetime of a stage's activations in
-//! it, over six, is the number that the rank holds. The block gives the order of forwards and input gradients; then the
-//! order is squeezed: each rank runs the next pass as soon as it can, and weight gradients fill the gaps. In warm-up
-//! and drain, where the block leaves gaps, later passes of the block may go ahead as long as memory stays in the limit.
+//! A building block fixes when the passes of one micro-batch run on each rank. Repeated every six time units (two
+//! stages, three passes each), it fills every rank, and no two passes run at the same time. The lifetime of a stage's
+//! activations in the block, divided by six, is the number of them that the rank holds. The block gives the order of
+//! forwards and input gradients. The order is then compacted: each rank runs the next pass as soon as it can, and
+//! weight gradients fill the gaps. In warm-up and drain, where the block leaves gaps, later passes of the block may
+//! run earlier, as long as memory stays within the limit.
 //!
-//! The shortest order with equal passes need not be so with others: a squeezed order has lost the gaps that would
-//! absorb the difference, and with the passes of a transformer the block's own order, weight gradients in its gaps, may
-//! end 7 % earlier. Of all these orders the one is chosen that is shortest over both.
+//! The shortest order for equal passes need not be the shortest for other times. A compacted order has lost the gaps
+//! that would absorb the difference; with the pass times of a transformer, the block's own order, with weight
+//! gradients in its gaps, may end 7 % earlier. Of all these orders, the one that is shortest over both sets of times
+//! is chosen.
 //!
 //! # Source
 //!
-//! Qi et al. 2024, *Pipeline parallelism with controllable memory* (arXiv 2405.15362), sections 3 and 4 and appendix A
-//! for the offsets; their code reorders warm-up and drain by other rules, or, with vocabulary parallelism, not at all.
+//! Qi et al. 2024, *Pipeline parallelism with controllable memory* (arXiv 2405.15362), sections 3 and 4, and appendix
+//! A for the offsets. Their code reorders warm-up and drain by other rules or, with vocabulary parallelism, not at
+//! all.
 
 use std::collections::VecDeque;
 
@@ -45,7 +48,7 @@ pub(super) fn v_min(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
 struct Block {
     offsets: Vec<[u32; 4]>,
     m: u32,
-    /// Number of stages' activations that a rank may hold.
+    /// Number of stage activations that a rank may hold.
     most_held: u32,
 }
 
@@ -55,7 +58,7 @@ const INTERVAL: u32 = 6;
 /// For each pass, the index of its stage on the rank, and whether it is a forward.
 const PASSES: [(usize, bool); 4] = [(0, true), (1, true), (1, false), (0, false)];
 
-/// Number of the first and of the last micro-batches that may go ahead of the block's order.
+/// Numbers of micro-batches, at the beginning and at the end, whose passes may run ahead of the block's order.
 #[derive(Clone, Copy)]
 struct Ahead {
     first: u32,
@@ -73,7 +76,7 @@ type Costs = [u64; 4];
 /// 8.1 ms, and 0.4 ms for a message.
 const COSTS: [Costs; 2] = [[100, 100, 100, 0], [111, 110, 79, 4]];
 
-/// The order that is shortest over all of [`COSTS`]; among equals the one with the fewest passes ahead.
+/// The order that is shortest over all of [`COSTS`]; in a tie, the one with the fewest passes that run ahead.
 fn shortest(block: &Block) -> Vec<Vec<ScheduleStep>> {
     let p = block.offsets.len() as u32;
     let parts = [0, p / 4, p / 2, p / 2 + 1, p * 5 / 8, p * 3 / 4, p];
@@ -87,7 +90,7 @@ fn shortest(block: &Block) -> Vec<Vec<ScheduleStep>> {
     orders.min_by_key(|ranks| span(ranks).iter().sum::<u64>()).expect("the block's own is one")
 }
 
-/// The longest time from a rank's first step to its last if all steps start as early as possible.
+/// The longest time between the first and the last step of one rank, if all steps start as early as possible.
 fn longest_span(ranks: &[Vec<ScheduleStep>], costs: Costs, m: u32) -> u64 {
     let p = ranks.len();
     let [forward, input_grad, weight_grad, message] = costs;
@@ -138,7 +141,7 @@ fn longest_span(ranks: &[Vec<ScheduleStep>], costs: Costs, m: u32) -> u64 {
 }
 
 impl Block {
-    /// Every pass at its time in the block, and a weight gradient in every gap, if one is pending.
+    /// Every pass at its time in the block, and a weight gradient in every gap where one is pending.
     fn own_order(&self) -> Vec<Vec<ScheduleStep>> {
         let p = self.offsets.len() as u32;
         let order = |(rank, offsets): (u32, &[u32; 4])| {
@@ -199,7 +202,7 @@ impl<'a> Squeeze<'a> {
         Self { block, ahead, time: 0, ranks, ends: vec![u32::MAX; p * 4 * block.m as usize] }
     }
 
-    /// The steps of each rank; `None` if passes that went ahead took the memory of a pass that all wait for.
+    /// The steps of each rank; `None` if passes that ran ahead took the memory of a pass that all others wait for.
     fn run(mut self) -> Option<Vec<Vec<ScheduleStep>>> {
         let num_steps = INTERVAL as usize * self.block.m as usize;
         let mut left = num_steps * self.ranks.len();

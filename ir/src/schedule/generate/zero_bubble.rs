@@ -1,10 +1,10 @@
-//! Handcrafted schedules that compute gradients of activations and of parameters separately, for equal costs of the
+//! Handcrafted schedules with separate passes for gradients of activations and of parameters, for equal costs of the
 //! three passes.
 
 use super::steps::{forward, input_grad, weight_grad};
 use crate::schedule::ScheduleStep;
 
-/// 1F1B's warm-up and memory; weight gradients are delayed into the drain, on rank `r` by `r` micro-batches.
+/// Warm-up and memory of 1F1B; weight gradients are delayed into the drain, on rank `r` by `r` micro-batches.
 ///
 /// ```text
 /// 0 | F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3
@@ -15,7 +15,7 @@ use crate::schedule::ScheduleStep;
 /// # Source
 ///
 /// Qi et al. 2023, *Zero bubble pipeline parallelism* (arXiv 2401.10241), section 2.1 and figure 2.
-/// Action for action PyTorch's `ScheduleInterleavedZeroBubble` with one stage.
+/// Equal to PyTorch's `ScheduleInterleavedZeroBubble` with one stage, action for action.
 pub(super) fn h1(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| split(rank, m, p - 1 - rank, rank)).collect()
 }
@@ -36,8 +36,8 @@ pub(super) fn h2(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| split(rank, m, 2 * (p - 1 - rank), 2 * rank)).collect()
 }
 
-/// `num_warmup` forwards, then a forward and an input gradient alternating, with weight gradients `delay` input
-/// gradients behind.
+/// `num_warmup` forwards, then forwards and input gradients in alternation; each weight gradient follows its input
+/// gradient after `delay` more input gradients.
 fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<ScheduleStep> {
     let mut steps: Vec<_> = (0..num_warmup.min(m)).map(|i| forward(rank, i)).collect();
     for i in 0..m {
@@ -49,19 +49,19 @@ fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<ScheduleStep> {
     steps
 }
 
-/// ZBV: two stages a rank, down the ranks and up again, so that the rank that starts a micro-batch
-/// also ends its forward; no rank idles at equal costs, in 1F1B's memory.
+/// ZBV: two stages per rank, which go down the ranks and up again, so that the rank that starts a micro-batch also
+/// ends its forward. No rank idles at equal costs, in the memory of 1F1B.
 ///
 /// ```text
 /// 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 ..
 /// 1 | 1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 ..
 /// ```
 ///
-/// With fewer than `2 p - 1` micro-batches this is the schedule for `2 p - 1`, without the surplus ones.
+/// With fewer than `2 p - 1` micro-batches, this is the schedule for `2 p - 1` without the surplus micro-batches.
 ///
 /// # Source
 ///
-/// Qi et al. 2023, section 6 and figure 5; action for action PyTorch's `ScheduleZBVZeroBubble`.
+/// Qi et al. 2023, section 6 and figure 5; equal to PyTorch's `ScheduleZBVZeroBubble`, action for action.
 pub(super) fn v(p: u32, m: u32) -> Vec<Vec<ScheduleStep>> {
     (0..p).map(|rank| v_rank(p, m, rank)).collect()
 }

@@ -3,14 +3,14 @@
 use crate::schedule::check::{ends, units};
 use crate::schedule::{Action, ActionKind, Schedule, ScheduleStep};
 
-/// Adds a send after every action whose result another rank needs, and its receive on that rank; none between stages of
-/// one rank. A schedule with communication is returned unchanged.
+/// Adds a send after every action whose result another rank needs, and the matching receive on that rank. There are no
+/// messages between stages of one rank. A schedule with communication is returned unchanged.
 ///
-/// Free of deadlock whether or not sends block: messages are inserted in the order in which their actions end when
-/// everything starts as early as possible at equal costs, each send at the current end of its rank's list and its
-/// receive at the current end of the partner's. So there is one order of all messages that every rank follows, and the
-/// earliest pending message can always proceed. The receive precedes the next computation that its rank begins, which
-/// is no later than the one that needs it.
+/// The result is free of deadlock whether or not sends block. Messages are inserted in the order in which their
+/// actions end when everything starts as early as possible at equal costs: each send at the current end of its rank's
+/// list, and its receive at the current end of the partner's list. So all ranks follow one order of all messages, and
+/// the earliest pending message can always proceed. The receive precedes the next computation that its rank begins,
+/// which is no later than the one that needs the message.
 pub fn add_communication(schedule: &Schedule) -> Schedule {
     if schedule.has_communication() {
         return schedule.clone();
@@ -25,7 +25,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
     order.sort_unstable();
     let mut ranks: Vec<Vec<ScheduleStep>> =
         schedule.ranks().iter().map(|steps| Vec::with_capacity(2 * steps.len())).collect();
-    // Number of steps of each rank that are in its list already.
+    // Number of each rank's steps that are already in its list.
     let mut placed = vec![0; ranks.len()];
     for (end, rank, index) in order {
         let step = schedule.ranks()[rank][index];

@@ -1,4 +1,4 @@
-//! Actions of a stage as a whole: the reduction of its gradients, and its update.
+//! Actions on a whole stage: the reduction of its gradients, and its update.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ pub fn add_reduction(schedule: &Schedule) -> Schedule {
     after_backwards(schedule, ActionKind::ReduceGrad, schedule.updates())
 }
 
-/// Adds an update of each stage: at the end of each rank's list after a flush, where a global gradient norm is known;
-/// after each backward, and its reduction if there is one, in an asynchronous schedule.
+/// Adds an update of each stage. With a flush it is at the end of each rank's list, where a global gradient norm is
+/// known; in an asynchronous schedule it follows each backward, and its reduction if there is one.
 pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
     if schedule.updates() == Updates::AfterEachMicroBatch {
         return after_backwards(schedule, ActionKind::OptimizerStep, schedule.updates());
@@ -26,7 +26,7 @@ pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
     rebuild(schedule, schedule.ranks().iter().map(with_updates).collect())
 }
 
-/// Adds an action after the last backward of each stage, or after each of them.
+/// Adds an action after the last backward of each stage, or after each backward.
 fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> Schedule {
     let ends_backward =
         |action: &Action| matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad);

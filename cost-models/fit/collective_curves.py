@@ -1,10 +1,10 @@
 """Curves of NCCL's collectives within a node, by regression over all tables together.
 
 A curve has about sixteen rows with gaps, and jumps where NCCL changes its protocol. The jumps
-stand at the same places for neighbouring group sizes, kinds and GPUs of a family, so a Gaussian
-process over all curves fills a gap better than any one curve can: held-out error 3.5 % from
-64 KiB up, where a polyline through the curve's own rows leaves 6.2 %. The result is thinned to the
-polyline with the fewest knots that stays within 2.5 % of it.
+are at the same sizes for neighbouring group sizes, kinds and GPUs of a family, so a Gaussian
+process over all curves fills a gap better than any one curve can: its held-out error is 3.5 % from
+64 KiB up, while that of a polyline through the curve's own rows is 6.2 %. The result is thinned to
+the polyline with the fewest knots that stays within 2.5 % of it.
 """
 
 import numpy as np

@@ -3,11 +3,11 @@
     python fit_kernels.py FOLDER_OF_TABLES ../data
 
 Needs numpy, scipy and pandas. Takes about ten minutes on one core; the same tables give the same
-numbers. Two steps for kernels: the analytic model's few coefficients by robust least squares on a
-sample, then a small table of corrections, multilinear in the logarithms of the shape, by L1
-regression with a smoothness penalty on all rows. Errors are mean absolute relative errors:
-`error` on all rows fitted, `held_out_error` by five-fold cross-validation that leaves out whole
-(n, k) pairs, or (batch, heads) pairs, so that no neighbour in m gives the answer away.
+numbers. Kernels are fitted in two steps: first the analytic model's few coefficients, by robust
+least squares on a sample; then a small table of corrections, multilinear in the logarithms of the
+shape, by L1 regression with a smoothness penalty on all rows. Errors are mean absolute relative
+errors: `error` on all fitted rows; `held_out_error` by five-fold cross-validation that leaves out
+whole (n, k) pairs, or (batch, heads) pairs, so that no neighbour in m gives the answer away.
 """
 
 import json

@@ -1,12 +1,12 @@
-"""What spreads of constants leave of the errors of pairs: two measured layouts of one problem.
+"""The error of pairs (two measured layouts of one problem) that the spreads of constants do not explain.
 
     cargo build --release -p planner -p planner-evidence --example fit_steps --bin planner
     python fit_pairs.py FOLDER_WITH_RUNS
 
-Needs numpy. Prints the pairs' error, and `PAIRED_REST` of `../src/residuals.rs`. A pair's error is by how much the
-logarithms of measured over predicted time differ, each predicted without its source. Constants explain the sum of
-`(slope of the one - slope of the other)^2 spread^2` of its variance; the rest is such that 68 % of the pairs lie within
-what both make together. vTrain's thousand steps are left out.
+Needs numpy. Prints the pairs' error, and `PAIRED_REST` of `../src/residuals.rs`. A pair's error is the difference of
+the logarithms of measured over predicted time, each predicted without its source. Constants explain a part of its
+variance, the sum over constants of `(slope of the one - slope of the other)^2 spread^2`. The rest is chosen such that
+68 % of the pairs lie within the deviation that both parts make together. vTrain's thousand steps are left out.
 """
 
 import sys
@@ -19,7 +19,7 @@ WITHIN = 0.6827
 
 
 def pairs(folder):
-    """Errors, what constants explain of their variance, and weights: of a group its rows less one."""
+    """Errors, the variance that constants explain of them, and weights: a group's is its number of rows less one."""
     predicted = {}
     for file in validated(folder)["files"]:
         if file["quantity"] == "step_time_seconds":

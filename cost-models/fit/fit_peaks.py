@@ -1,4 +1,4 @@
-"""How far measured peaks of memory lie from predicted ones, by what the predicted ones are made of.
+"""How far measured peaks of memory lie from predicted ones, by the parts of the predicted peaks.
 
     cargo build --release -p planner
     python fit_peaks.py FOLDER_WITH_RUNS
@@ -7,8 +7,8 @@ Needs numpy. Prints `PEAK` of `../src/residuals.rs`: the three parts of
 
     deviation^2 = peak^2 + (temporary share of the peak)^2 + (fixed GiB / peak)^2
 
-that make the peaks of the first half of the sources likeliest, and how likely they make those of the second. Outliers
-are common, so the errors are taken for Cauchy's, and each source counts once.
+with which the peaks of the first half of the sources are most likely, and how likely those of the second half are with
+them. Outliers are common, so errors are taken to have Cauchy's distribution, and each source counts once.
 """
 
 import itertools
@@ -18,14 +18,14 @@ import numpy as np
 from fit_steps import is_of_second_half, source, validated
 
 STATES = ["parameters", "gradients", "optimizer state", "device context"]
-# Known to a factor of two at best; below the first of PEAK the likelihood hardly changes.
+# The parts are known to a factor of two at best; below the first value of PEAK the likelihood hardly changes.
 PEAK = [0.01, 0.02, 0.04, 0.08]
 TEMPORARY = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32]
 FIXED = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0]
 
 
 def peaks(folder):
-    """Error, share that is temporary, GiB of the peak, weight and half of each measured peak."""
+    """For each measured peak: error, share that is temporary, GiB, weight, and the half that its source is in."""
     found = {}
     for file in validated(folder)["files"]:
         for row in file["rows"] if file["quantity"] == "peak_memory_bytes" else []:

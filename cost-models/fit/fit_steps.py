@@ -1,18 +1,19 @@
-"""Fits the constants of whole steps to measured ones, and says what it is worth on sources left out.
+"""Fits the constants of whole steps to measured steps, and prints the errors on sources that were left out.
 
     cargo build --release -p planner -p planner-evidence --example fit_steps --bin planner
     python fit_steps.py FOLDER_WITH_RUNS
 
-Needs numpy. Writes the constants of GPUs, networks and frameworks to `../frameworks/fitted.json`; then, built again,
-`python fit_steps.py --residuals FOLDER_WITH_RUNS` writes there how measured steps lie about predictions that were made
-without their source.
+Needs numpy. Writes the constants of GPUs, networks and frameworks to `../frameworks/fitted.json`. Then, after another
+build, `python fit_steps.py --residuals FOLDER_WITH_RUNS` writes there how measured steps are distributed about
+predictions that were made without their source.
 
 The logarithm of a step's time is, near any set of constants, linear in their logarithms. Each constant is normal about
-the mean of its kind (all GPUs, or a family of frameworks), that mean about its prior (`../data/priors.json`, with reasons); a
-source has a spread of its own, as one machine differs from the next; errors within it have long tails. What is most
-likely then is found by least squares with weights, again about the new constants. Few rows move a constant little.
+the mean of its kind (all GPUs, or a family of frameworks), and that mean is normal about its prior
+(`../data/priors.json`, with reasons). A source has its own spread, as machines differ; errors within a source have long
+tails. The most likely constants are found by weighted least squares, which is repeated about the new constants. Few
+rows move a constant little.
 
-For each source everything is fitted again without it, and its steps are predicted with that: `left_out` has the
+For each source, everything is fitted again without it, and its steps are predicted with that fit: `left_out` has the
 constants that differ. These errors, not those of the fit, are what another source may expect.
 """
 
@@ -35,16 +36,16 @@ UNFITTED = Path(__file__).parents[2] / "traces" / "unfitted"
 ITERATIONS = 2
 CONSTANTS = {}
 UNKNOWN = "unknown"
-HELD = 1e6  # the precision of what is held at the end of its range
+HELD = 1e6  # the precision of a constant that is held at the end of its range
 LEAST_CHANGE = 0.005  # of a constant in `left_out`
-CHANGE = 1e-4  # of the logarithms, with which the weights have settled
+CHANGE = 1e-4  # of the logarithms, below which the weights have converged
 
-# Rows that pull at no constant: DeepSpeed of 2021, whose gathers reach a tenth of what links have; a run that fills 98 %
-# of its GPUs' memory, and takes twice as long as the same at 85 %; a trainer of 2022 with fp32 weights that are cast in
-# each pass and an optimizer in a loop over parameters, neither of which is in the model.
+# Rows that no constant is fitted to: DeepSpeed of 2021, whose gathers reach a tenth of the links' bandwidth; a run that
+# fills 98 % of its GPUs' memory, and takes twice as long as the same run at 85 %; a trainer of 2022 whose fp32 weights
+# are cast in each pass and whose optimizer loops over parameters, neither of which is in the model.
 OTHER_CAUSES = ["sc21_t2_z3", "ttgb_q32b_fsdp4_rep2", "_hf_z0_"]
 
-# Sources whose peaks are what `nvidia-smi` reads: with the memory that the allocator keeps in its cache and could free.
+# Sources whose peaks were read from `nvidia-smi`, with the memory that the allocator keeps in its cache and could free.
 WITH_CACHES = ["bigscience", "bigscience_v100", "dlperf_gpt", "flagperf"]
 
 OF_SEVERAL_FILES = """
@@ -59,7 +60,7 @@ def source(file):
 
 
 def is_of_second_half(name):
-    """A fixed half of the sources, by name: mechanisms are chosen on the first, and reported on the second."""
+    """A fixed half of the sources, by name: mechanisms are chosen on the first half, and reported on the second."""
     return hashlib.sha256(name.encode()).digest()[0] % 2 == 1
 
 
@@ -85,17 +86,17 @@ def family(owner):
 
 
 def known(key, value):
-    """What `../src/constants.rs` says of a constant: its `range`, or its `spread`."""
+    """A property of a constant, from `../src/constants.rs`: its `range`, or its `spread`."""
     if not CONSTANTS:
         command = [RELEASE / "examples" / "fit_steps", "--constants"]
         CONSTANTS.update(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
     name = key.split(" ")[1]
-    # A library of attention stands before the point, a part of a framework's file too.
+    # Before the point is a library of attention, or a part of a framework's file.
     return CONSTANTS.get(name, CONSTANTS.get(name.split(".")[-1]))[value]
 
 
 def prior(key):
-    """The centre of a constant and its spreads: of the mean of its kind, and about that."""
+    """The centre of a constant and its spreads: that of the mean of its kind, and that about this mean."""
     owner, name = key.split(" ")
     of = PRIORS["constants"].get(name)
     if of is None:
@@ -115,7 +116,7 @@ def prior(key):
 
 
 class Linear:
-    """Steps as linear functions of the constants' logarithms, about where they stand."""
+    """Steps as linear functions of the constants' logarithms, about their current values."""
 
     def __init__(self, rows):
         self.keys = sorted({key for row in rows for key in row["derivatives"]})
@@ -141,7 +142,7 @@ class Linear:
         self.precision = np.array([*of_kinds, *(it[2] for it in priors)]) ** -2.0
 
     def solve(self, without=None):
-        """The most likely logarithms of the constants, one source left out."""
+        """The most likely logarithms of the constants, with one source left out, and those of the means of kinds."""
         keep = self.counts & (self.sources != without)
         sources = sorted(set(self.sources[keep]))
         of_source = self.sources[keep][:, None] == np.array(sources)
@@ -151,7 +152,7 @@ class Linear:
         precision = np.concatenate([self.precision, spread**-2.0])
         right = (self.measured - self.predicted)[keep] + jacobian @ (self.at - self.centre)
         within = PRIORS["spread_within_a_source"]
-        # Rows of one source are alike: together they count less than as many of several.
+        # Rows of one source are alike, so together they count less than the same number of rows of several sources.
         alike = of_source @ (of_source.sum(axis=0) ** -0.4) / within**2
         found = np.zeros(left.shape[1])
         of_constants = np.hstack([self.kinds, np.eye(len(self.keys)), np.zeros((len(self.keys), len(sources)))])
@@ -162,7 +163,7 @@ class Linear:
             normal = (left.T * weights) @ left + (of_constants.T * held) @ of_constants + np.diag(precision)
             before = found
             found = np.linalg.solve(normal, (left.T * weights) @ right + of_constants.T @ (held * bounds))
-            # What would leave its range is held at the end of it, and the others take the rest.
+            # A constant that would leave its range is held at the end of it, and the others take the rest.
             at = of_constants @ found
             inside = np.clip(at, *self.ranges)
             bounds = np.where(at == inside, bounds, inside)
@@ -172,7 +173,7 @@ class Linear:
         return np.clip(self.centre + at, *(it + self.centre for it in self.ranges)), found[: self.kinds.shape[1]]
 
     def values(self, solved):
-        """Constants by key; those of a framework that is not known are the means of the families."""
+        """Constants by key; constants of an unknown framework are the means over families."""
         logarithms, of_kinds = solved
         means = {}
         for (name, of_kind), it in zip(self.kind_names, of_kinds):
@@ -192,7 +193,7 @@ def error(rows):
 
 
 def fit(folder):
-    """Constants, and for each source those without it."""
+    """Constants, and for each source the constants fitted without it."""
     values = {}
     for _ in range(ITERATIONS):
         linear = Linear(steps(folder, values))
@@ -221,7 +222,7 @@ def read_fitted():
 
 
 def write_fitted(fitted):
-    """Writes all sections, an entry a line."""
+    """Writes all sections, one entry on a line."""
     sections = []
     for name, entries in fitted.items():
         rows = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
@@ -230,7 +231,7 @@ def write_fitted(fitted):
 
 
 def apply(values, without):
-    """Puts constants in the place of those in the file; a constant that is not there is none of its owner's."""
+    """Replaces the constants in the file; a constant that the file does not have is not one of its owner's."""
     fitted = read_fitted()
     for owner, row in fitted["gpus"].items():
         for name in row:
@@ -252,9 +253,9 @@ def apply(values, without):
 
 
 def write_residuals(folder):
-    """Spreads of the scores of rows, predicted without their source, by what is known of their stack.
+    """Spreads of the scores of rows that are predicted without their source, by what is known of their stack.
 
-    Sources that no constant was fitted to count too: nobody chose a mechanism by them.
+    Sources that no constant was fitted to count too, as nobody chose a mechanism by them.
     """
     report, further = validated(folder), validated(UNFITTED)
     as_unknown = [validated(files, "--framework", UNKNOWN) for files in (folder, UNFITTED)]
@@ -303,7 +304,7 @@ def scores(rows):
 
 
 def after_three(rows):
-    """Each of a stack's logarithms less the mean of three others: what is left once these are known."""
+    """Each of a stack's logarithms less the mean of three others: what is left once these three are known."""
     count = len(rows)
     if count < 4:
         return []

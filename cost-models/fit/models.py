@@ -1,12 +1,12 @@
 """The kernel models of src/kernels, in numpy: the same formulas, for fitting only.
 
-tests/it/measured.rs holds the Rust side to the errors that the fit reports, so the two cannot drift
-apart unnoticed.
+tests/it/measured.rs compares the errors of the Rust code with those that the fit reports, so the two
+cannot drift apart unnoticed.
 """
 
 import numpy as np
 
-# The GPUs measured: multiprocessors, peak rates and memory bandwidth by data sheet (clusters/*.json).
+# The measured GPUs: multiprocessors, peak rates and memory bandwidth, from data sheets (clusters/*.json).
 HARDWARE = {
     "a100": (108, {"bf16": 312e12}, 2.039e12),
     "h100": (132, {"bf16": 989e12, "fp8": 1979e12}, 3.35e12),

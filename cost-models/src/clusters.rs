@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{collectives, kernels};
 
-/// A cluster names rates that were not fitted.
+/// Error of a cluster that names rates that were not fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` `{name}` is not among the rates that were fitted: {known}\nhint: leave it out, and {instead}", known = .known.join(", "))]
 pub struct UnknownRates {
@@ -43,7 +43,7 @@ fn is_there<'de, D: serde::Deserializer<'de>>(field: D) -> Result<bool, D::Error
     serde::de::IgnoredAny::deserialize(field).map(|_| true)
 }
 
-/// A cluster is like a preset that does not exist.
+/// Error of a cluster whose `like` names a preset that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`like` `{name}` is no preset\nhint: {known}", known = .known.join(", "))]
 pub struct UnknownBase {
@@ -59,10 +59,10 @@ pub struct UnknownBase {
 struct Listing {
     /// Position in lists, older generations first.
     order: u32,
-    /// Other names, in small letters without spaces and signs.
+    /// Other names, in lower case without spaces and punctuation.
     names: Vec<String>,
-    /// Words in names of its GPU: a name matches one of them, or several together, separated by blanks; by default the
-    /// words of the cluster's name.
+    /// Entries that match names of its GPU: an entry is one word, or several separated by blanks, which must all be in
+    /// the name. By default, the words of the cluster's name.
     gpus: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
 pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
     let check = |field: String, name: &Option<String>, known: Vec<String>, instead| match name {
         Some(name) if !known.contains(name) => {
-            // The begin of the name, without control characters of a terminal.
+            // The first characters of the name, with a terminal's control characters escaped.
             let name = name.chars().take(40).flat_map(char::escape_debug).collect();
             Err(UnknownRates { field, name, known, instead })
         }
@@ -108,8 +108,8 @@ pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
     cluster.groups.iter().try_for_each(|group| check_rates(&group.cluster))
 }
 
-/// The cluster, with measured rates of its GPU and links where it names none: those of a preset whose GPU has the same
-/// name and peaks, and of its levels those with the same ranks and bandwidth.
+/// The cluster with measured rates of its GPU and links where it names none. They come from a preset whose GPU has the
+/// same name and peaks; those of a level, only if that level of the preset has the same ranks and bandwidth.
 #[must_use]
 pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
     for group in &mut cluster.groups {
@@ -150,14 +150,15 @@ pub fn preset(name: &str) -> Option<Cluster> {
     Some(Cluster::from_json(&text).expect("presets are valid; a test reads each"))
 }
 
-/// The text of a cluster with the fields of the preset that it is `like`, as its own patch them (RFC 7386: objects are
-/// merged, `null` removes a field, and lists are replaced). A text without `like` is returned as it is.
+/// The text of a cluster, completed with the fields of the preset that it is `like`. The cluster's own fields patch
+/// those of the preset (RFC 7386: objects are merged, `null` removes a field, and lists are replaced). A text without
+/// `like` is returned as it is.
 ///
 /// # Errors
 ///
 /// [`UnknownBase`] where no such preset exists.
 pub fn completed(text: &str) -> Result<Cow<'_, str>, UnknownBase> {
-    // What is not JSON is for the reader of clusters to refuse.
+    // The reader of clusters refuses what is not JSON.
     let Ok(Value::Object(mut own)) = serde_json::from_str(text) else {
         return Ok(Cow::Borrowed(text));
     };
@@ -193,19 +194,19 @@ fn patch(whole: &mut Map<String, Value>, own: Map<String, Value>) {
     }
 }
 
-/// The preset with this other name, in small letters without spaces and signs.
+/// The preset with this other name, which is in lower case without spaces and punctuation.
 pub fn also_called(name: &str) -> Option<&'static str> {
     let found = PRESETS.iter().find(|it| it.listing.names.iter().any(|also| also == name))?;
     Some(&found.name)
 }
 
-/// The preset of a GPU with the longest matching words, by its name in small letters without spaces and signs.
+/// The preset with the longest words that match a GPU's name, which is in lower case without spaces and punctuation.
 pub fn of_gpu(name: &str) -> Option<&'static str> {
     let length = |words: &str, sign: char| {
         let all = words.split(sign).all(|word| name.contains(word));
         all.then(|| words.split(sign).map(str::len).sum::<usize>())
     };
-    // Nodes of a cloud have the GPUs of others.
+    // Presets of a cloud's nodes take their GPU from another preset.
     let own = PRESETS.iter().filter(|preset| preset.has_gpu);
     let matched = |Preset { name, listing, .. }: &Preset| match listing.gpus.as_slice() {
         [] => length(name, '-'),

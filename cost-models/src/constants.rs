@@ -52,8 +52,8 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Gpu,
         name: "matmul",
-        meaning: "rate of products in 16 or 32 bits in a step over that of the same alone, in short runs: clocks that \
-                  power holds down, and what others use of the memory",
+        meaning: "rate of matrix products in 16 or 32 bits in a step over their rate alone, in short runs: in a step, \
+                  power limits the clocks, and others use the memory too",
         range: [0.4, 1.0],
         spread: 0.14,
         place: |it| &mut it.device.training.matmul,
@@ -69,7 +69,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Gpu,
         name: "matmul_4_bit",
-        meaning: "the same in 4 bits, over what kernels of 8 bits would reach of a peak as high",
+        meaning: "the same in 4 bits, over the rate that 8-bit kernels would reach with the same peak",
         range: [0.4, 1.1],
         spread: 0.20,
         place: |it| &mut it.device.training.matmul_4_bit,
@@ -77,7 +77,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Gpu,
         name: "memory",
-        meaning: "bandwidth that kernels reach in a step over that of the same alone",
+        meaning: "bandwidth that kernels reach in a step over what they reach alone",
         range: [0.6, 1.0],
         spread: 0.12,
         place: |it| &mut it.device.training.memory,
@@ -85,7 +85,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Gpu,
         name: "host",
-        meaning: "time of its host to launch an operator's kernels over that of the hosts of most GPUs",
+        meaning: "time of the host to launch an operator's kernels over that of the hosts of most GPUs",
         range: [0.5, 4.0],
         spread: 0.15,
         place: |it| &mut it.device.training.host,
@@ -101,7 +101,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Attention,
         name: "forward",
-        meaning: "rate of its forward over that of the kernel that was measured, TensorRT-LLM's",
+        meaning: "rate of its forward over that of the measured kernel, TensorRT-LLM's",
         range: [0.1, 2.0],
         spread: 0.20,
         place: |it| &mut it.device.training.attention_forward,
@@ -109,7 +109,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Attention,
         name: "backward",
-        meaning: "rate of its backward over that of the forward that was measured",
+        meaning: "rate of its backward over that of the measured forward",
         range: [0.1, 2.0],
         spread: 0.20,
         place: |it| &mut it.device.training.attention_backward,
@@ -125,8 +125,8 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Framework,
         name: "host.milliseconds_per_step",
-        meaning: "time of a step in which the host keeps the device waiting outside of its passes, in milliseconds: the \
-                  next batch, the optimizer's launches, the loss that is logged",
+        meaning: "time of a step for which the device waits for the host outside of passes, in milliseconds: for the \
+                  next batch, the optimizer's launches, the log of the loss",
         range: [0.5, 1000.0],
         spread: 0.80,
         place: |it| &mut it.framework.host.milliseconds_per_step,
@@ -151,7 +151,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Framework,
         name: "kernels.elementwise_traffic",
-        meaning: "bytes that elementwise kernels touch over those of one kernel each",
+        meaning: "bytes that elementwise kernels touch over those of one fused kernel for each operator",
         range: [0.5, 3.0],
         spread: 0.40,
         place: |it| &mut it.framework.kernels.elementwise_traffic,
@@ -167,7 +167,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Framework,
         name: "exchanges.over_replicas",
-        meaning: "time of exchanges over replicas over that of the same collective alone",
+        meaning: "time of exchanges between replicas over that of the same collective alone",
         range: [0.9, 4.0],
         spread: 0.50,
         place: |it| &mut it.framework.exchanges.over_replicas,
@@ -175,7 +175,7 @@ pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Network,
         name: "growth",
-        meaning: "share of its time that a transfer over nodes takes longer for each doubling of them",
+        meaning: "relative increase of the time of a transfer between nodes for each doubling of their number",
         range: [0.001, 0.3],
         spread: 0.50,
         place: |it| &mut it.network.growth,
@@ -186,7 +186,7 @@ pub const CONSTANTS: [Constant; 16] = [
 pub const OF_MEMORY: [Constant; 1] = [Constant {
     owner: Owner::Framework,
     name: "memory.saved",
-    meaning: "bytes that blocks keep for backward over those that one fused kernel for each operator would",
+    meaning: "bytes that blocks save for backward over those that one fused kernel for each operator would save",
     range: [0.5, 3.0],
     spread: 0.20,
     place: |it| &mut it.framework.memory.saved,

@@ -1,9 +1,12 @@
 //! Constants that were fitted to measured steps: `frameworks/fitted.json`, written by `fit/fit_steps.py`.
 //!
-//! Sections: `gpus` has training rates of kinds of GPUs, `all_gpus` and `network` the constants of all GPUs and
-//! networks, `frameworks` values by their paths in a framework's file, which leaves them out; `residuals` has the
-//! distribution of measured over predicted steps, `left_out`, for each source of the fit, the constants that differ
-//! without it.
+//! Its sections are:
+//!
+//! - `gpus`: training rates of each kind of GPU;
+//! - `all_gpus` and `network`: constants of all GPUs and of all networks;
+//! - `frameworks`: values by their path in a framework's file, which leaves them out;
+//! - `residuals`: the distributions of measured over predicted steps;
+//! - `left_out`: for each source of the fit, the constants that differ without it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

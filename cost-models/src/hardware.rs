@@ -48,8 +48,9 @@ pub struct HostShare {
 /// # Source
 ///
 /// Ren et al. 2021, *ZeRO-Offload* (arXiv 2101.06840), table 4: CPU-Adam takes 0.22, 0.51, 1.03, 2.41 and 2.57 s for
-/// 1, 2, 4, 8 and 10 billion parameters of 30 B each (4 of gradient; master weight and moments, read and written;
-/// 2 of the weight) on a DGX-2, whose 12 channels of DDR4-2666 have 256 GB/s: 39 to 53 %, 46 % in the median.
+/// 1, 2, 4, 8 and 10 billion parameters on a DGX-2, whose 12 channels of DDR4-2666 have 256 GB/s. It touches 30 B for
+/// each parameter: 4 of the gradient; master weight and moments, read and written; 2 of the weight. That is 39 to 53 %
+/// of the peak, 46 % in the median.
 const HOST_EFFICIENCY: f64 = 0.46;
 
 impl HostShare {
@@ -118,8 +119,8 @@ impl Hardware {
         (self.communication_slowdown * 1000.0).round() as u32
     }
 
-    /// Time for each rank of a chain, or of a ring, to send `bytes` to the next, with the message over the outermost
-    /// level as the slowest.
+    /// Time for each rank of a chain, or of a ring, to send `bytes` to the next rank: that of the slowest message, over
+    /// the outermost level.
     pub fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
         if group.size < 2 {
             return Seconds::ZERO;

@@ -1,9 +1,9 @@
-//! Distribution of measured over predicted step times and memory, each predicted without its source: the interval of a
-//! prediction.
+//! Distribution of measured over predicted step times and memory, from which the interval of a prediction follows. Each
+//! step is predicted with its source left out of the fit.
 //!
-//! A step whose time depends on what differs most between machines is predicted less well, so the logarithm of measured
-//! over predicted is divided by the standard deviation that the constants' spreads give the predicted time: its score.
-//! That of memory is [`peak_deviation`].
+//! A step whose time depends on what differs most between machines is predicted less well. Its score is therefore the
+//! logarithm of measured over predicted, divided by the standard deviation of the predicted time that follows from the
+//! constants' spreads. For memory, this standard deviation is [`peak_deviation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -19,17 +19,19 @@ use crate::fitted::section;
 /// Share of steps that an interval is to contain.
 pub const SHARE: f64 = 0.8;
 
-/// Standard deviation of the logarithmic error between two measured layouts of one problem, beyond that explained by
-/// [spreads](crate::constants::Constant::spread) of constants: with both, 68 % of the pairs are within.
+/// Standard deviation of the logarithmic error between two measured layouts of one problem, in addition to what the
+/// [spreads](crate::constants::Constant::spread) of constants explain. 68 % of the pairs are within both combined.
 ///
 /// # Source
 ///
-/// 586 pairs of measured runs that differ in their layout alone, predicted without their source, those of vTrain left
-/// out, each group counting by its number of rows less one: `cost-models/fit/fit_pairs.py`. 68 % lie within 7.0 %.
+/// 586 pairs of measured runs that differ in their layout alone, predicted with their source left out of the fit; runs
+/// of vTrain are not among them. The weight of a group is its number of rows less one: `cost-models/fit/fit_pairs.py`.
+/// 68 % lie within 7.0 %.
 pub const PAIRED_REST: f64 = 0.066;
 
-/// Standard deviation of the logarithm of measured over predicted peak memory, up to a factor that all peaks share: of
-/// the whole, of the share that a step saves and frees again, and of the bytes that do not grow with the model, in GiB.
+/// Standard deviation of the logarithm of measured over predicted peak memory, up to a factor that all peaks share, in
+/// three parts: for the whole, for the share that a step saves and frees again, and for the bytes that do not grow with
+/// the model, in GiB.
 ///
 /// # Source
 ///
@@ -92,7 +94,7 @@ impl SpreadOf {
     pub fn stack(self, hardware: &Hardware) -> String {
         let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
         match self {
-            // On others rates are scaled from those of NVIDIA GPUs, and no steps were measured.
+            // Rates of other architectures are scaled from those of NVIDIA GPUs, and no steps were measured on them.
             Self::StepTimeSeconds => match hardware.architecture {
                 Architecture::Volta
                 | Architecture::Ampere
@@ -173,8 +175,8 @@ impl Spread {
 }
 
 /// Standard deviation of the logarithm of measured over predicted peak memory, up to a factor that all peaks share.
-/// States are counted; what a step saves and frees again is known less well, and what libraries hold matters most where
-/// little else is held.
+/// States are counted. The memory that a step saves and frees again is known less well, and the memory that libraries
+/// hold matters most where little else is held.
 pub fn peak_deviation(memory: &MemoryUse) -> f64 {
     let states = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes;
     let peak = memory.total();
@@ -182,7 +184,7 @@ pub fn peak_deviation(memory: &MemoryUse) -> f64 {
     deviation_of(peak, temporary.as_f64() / peak.as_f64().max(1.0))
 }
 
-/// The same for a GPU that is full, half of it with states.
+/// [`peak_deviation`] of a full GPU, half of which holds states.
 pub fn full_deviation(capacity: Bytes) -> f64 {
     deviation_of(capacity, 0.5)
 }

@@ -22,7 +22,7 @@ pub struct StateBytes {
     /// Bytes of a gradient.
     pub gradient: u64,
     /// Bytes of master weight and moments: `K`. Where the optimizer keeps more for some parameters than for others, the
-    /// least, unless it is [`Self::of`] those of a rank.
+    /// least; after [`Self::of`], the mean of the given parameters.
     pub optimizer: f64,
     /// True if there are master weights among them.
     pub has_master: bool,
@@ -32,7 +32,7 @@ pub struct StateBytes {
     pub kind: Optimizer,
 }
 
-/// Moments of 8 bits that share a scale in fp32.
+/// Number of 8-bit moments that share one scale in fp32.
 const MOMENTS_OF_SCALE: f64 = 256.0;
 
 impl StateBytes {
@@ -69,7 +69,7 @@ impl StateBytes {
         least.of(1, ShapeCounts::default())
     }
 
-    /// The mean bytes of some parameters of these shapes.
+    /// State bytes per parameter, as a mean over a number of parameters of these shapes.
     #[must_use]
     pub fn of(self, parameters: u64, shapes: ShapeCounts) -> Self {
         let master = if self.has_master { 4.0 } else { 0.0 };
@@ -116,14 +116,19 @@ impl ModelStates {
     ///
     /// Rajbhandari et al. 2020, *ZeRO* (arXiv 1910.02054), figure 1 and table 1.
     pub fn new(num_parameters: u64, zero: ZeroStage, shards: u64, bytes: StateBytes) -> Self {
-        let held = |from: ZeroStage| {
-            if zero >= from { num_parameters.div_ceil(shards) } else { num_parameters }
-        };
+        let is_sharded = zero >= ZeroStage::OptimizerState;
+        let owned = if is_sharded { num_parameters.div_ceil(shards) } else { num_parameters };
+        Self::of_rank([num_parameters, owned], zero, bytes)
+    }
+
+    /// The states of a rank that uses `held` parameters and updates `owned` of them.
+    pub fn of_rank([held, owned]: [u64; 2], zero: ZeroStage, bytes: StateBytes) -> Self {
+        let kept = |from: ZeroStage| if zero >= from { owned } else { held };
         let of_weight = if zero == ZeroStage::Parameters { bytes.shard } else { bytes.parameter };
         Self {
-            parameters: Bytes::new(of_weight) * held(ZeroStage::Parameters),
-            gradients: Bytes::new(bytes.gradient) * held(ZeroStage::Gradients),
-            optimizer: Bytes::from_f64(bytes.optimizer * held(ZeroStage::OptimizerState) as f64),
+            parameters: Bytes::new(of_weight) * kept(ZeroStage::Parameters),
+            gradients: Bytes::new(bytes.gradient) * kept(ZeroStage::Gradients),
+            optimizer: Bytes::from_f64(bytes.optimizer * owned as f64),
         }
     }
 
@@ -189,8 +194,8 @@ pub fn optimizer_step(
 /// (`muon_num_ns_steps`) and in torchtitan.
 const ITERATIONS: u64 = 5;
 
-/// Time to make momenta orthogonal, with the FLOPs of one iteration on all matrices: at the rate of a product of square
-/// matrices as wide as many layers are, in the format of activations.
+/// Time to make momenta orthogonal, where one iteration on all matrices takes `iteration_flops`. The rate is that of a
+/// product of square matrices, as wide as many layers are, in the format of activations.
 pub fn orthogonalisation(iteration_flops: u64, precision: Precision, device: &Device) -> Seconds {
     const WIDTH: u64 = 4096;
     let square = MatmulShape { batch: 1, m: WIDTH, n: WIDTH, k: WIDTH };

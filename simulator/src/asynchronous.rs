@@ -46,14 +46,15 @@ pub struct SteadyState {
 /// Numbers of updates of the slowest replica that are left out as warm-up, and that are measured.
 const ROUNDS: [usize; 2] = [16, 48];
 
-/// The most updates by all replicas that are simulated for that.
+/// Largest number of updates, by all replicas, that are simulated for the steady state.
 const MOST_UPDATES: usize = 1 << 20;
 
 impl SharedWeights {
-    /// Time in which there are as many updates as replicas, where all `d` compute for as long as the first, `c`.
+    /// Time in which there are as many updates as replicas, where all `d` replicas compute for as long as the first, a
+    /// time `c`.
     ///
-    /// The server serves `d` replicas one after the other, in `s` for push and pull each, and at most `S + 1` of them
-    /// are in flight, lest gradients become older than `S` updates:
+    /// The server serves `d` replicas one after the other, each in a time `s` for push and pull together. At most
+    /// `S + 1` replicas are in flight, so that no gradients become older than `S` updates:
     ///
     /// ```text
     /// max(c + s, d s, d (c + s) / (S + 1))
@@ -86,7 +87,7 @@ impl SharedWeights {
                 break;
             }
         }
-        // One that is as slow as this takes no part in the mean.
+        // A replica that has not updated by now is too slow to take part in the mean.
         if seen == 0 {
             whole.end = updates.len();
         }

@@ -33,11 +33,12 @@ pub struct StepTail {
 /// schedule's family:
 ///
 /// - one micro-batch, through all stages and back;
-/// - to the first stage of a rank, all that the rank does, and from there back to the first stage;
-/// - with 1F1B, interleaved or not, through all stages to the first gradient of a rank, what the rank does
-///   from then on, and back;
-/// - with all forwards first, those of the slowest rank, then the gradients of the slowest rank;
-/// - where micro-batches follow each other, all of them.
+/// - one micro-batch to the first stage of a rank, then everything that the rank does, and then back to the first stage
+///   of the model;
+/// - with 1F1B, interleaved or not, one micro-batch through all stages to the first gradient of a rank, then everything
+///   that the rank still has to do, and then back;
+/// - with all forwards first, the forwards of the slowest rank, then the gradients of the slowest rank;
+/// - where micro-batches run one after the other, all of them.
 ///
 /// [`StepTail::after`] adds the lower bound of the rest of the step.
 pub fn lower_bound(
@@ -69,7 +70,7 @@ pub fn lower_bound(
     for (of, rank) in ranks.iter().zip(0..) {
         let RankTotals { forward, backward, slowest_forward, first, last, num_stages: v } = *of;
         let (forwards, backwards) = (forward * each, backward * each);
-        // No stage of the rank is reached before its first.
+        // No stage of the rank is reached before its first stage.
         let leaves = drain[first] + stages[first].sends[1];
         let leaves = if kind.splits_backward() { Nanos::ZERO } else { leaves };
         end = end.max(arrival[first] + forwards + backwards + leaves);
@@ -77,7 +78,7 @@ pub fn lower_bound(
             // From the input of the last stage of the model to the gradient of the output of this rank's last stage.
             let head = arrival[num_stages - 1] + stages[num_stages - 1].forward;
             let turn = head + (drain[num_stages] - drain[last + 1]);
-            // The forwards before the first gradient are at most as long as the slowest stage's.
+            // Each forward before the first gradient takes at most as long as that of the rank's slowest stage.
             let rest = forwards.saturating_sub(slowest_forward * u64::from(warm_up));
             end = end.max(turn + rest + backwards + leaves);
         }
@@ -139,7 +140,8 @@ fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32>
     match kind {
         ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => Some((p - rank).min(m)),
         ScheduleKind::Interleaved => {
-            // The first round, and the longest: of `p` micro-batches where these divide by the ranks.
+            // The first round, which is the longest: `p` micro-batches if the number of micro-batches is a multiple of
+            // the ranks.
             let round = m.div_ceil((m / p).max(1));
             Some((2 * (p - 1 - rank) + (v - 1) * round + 1).min(m * v))
         }

@@ -1,9 +1,10 @@
 //! The periodic part of a schedule, simulated once and multiplied.
 //!
 //! The steady state of a pipeline is periodic: between warm-up and drain each rank repeats one cycle of actions with
-//! ever later micro-batches. Once every action on all ranks comes later than one, two or a few cycles before by the
-//! same time, it does so in all cycles that follow, as an action waits only for actions a few cycles back. So the time
-//! of a step of many micro-batches is that of a step of few, plus the time of a cycle for each of the rest.
+//! ever later micro-batches. Suppose that every action on all ranks comes later than the same action one, two or a few
+//! cycles before, and by the same time everywhere. Then this holds in all cycles that follow, as an action waits only
+//! for actions a few cycles back. So a step of many micro-batches takes the time of a step of few, plus the time of a
+//! cycle for each further cycle.
 //!
 //! # Source
 //!
@@ -25,7 +26,7 @@ pub struct Cycle {
     order: Order,
     /// Cut of each rank.
     cuts: Vec<Cut>,
-    /// The most cycles back of an action that one after the cut needs.
+    /// The largest number of cycles back to an action that an action after the cut needs.
     depth: usize,
 }
 
@@ -116,8 +117,8 @@ fn later(action: Action, period: u32) -> Action {
     Action { micro_batch: action.micro_batch + shift, ..action }
 }
 
-/// Cut of `short` where `longer` has one cycle more: a cycle before the two begin to differ, so that the last actions
-/// of each kind come after it.
+/// Cut of `short`, where `longer` has one cycle more. The cut is one cycle before the two begin to differ, so that the
+/// last actions of each kind come after it.
 fn cut(short: &[RankOp], longer: &[ScheduleStep], period: u32) -> Option<Cut> {
     // Messages follow the actions whose results they send, so their places need not be compared.
     let is_compared = |action: Action| !action.kind.is_send();
@@ -136,7 +137,8 @@ fn cut(short: &[RankOp], longer: &[ScheduleStep], period: u32) -> Option<Cut> {
     ends_alike.then(|| Cut { at: places[at], length: places[at] - before })
 }
 
-/// The most cycles back of an action that another needs; `None` where an action before the cut needs one after it.
+/// The largest number of cycles back to an action that another action needs; `None` where an action before the cut
+/// needs one after it.
 fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
     // Cycle in which each result is made, counted back from the cut.
     let mut made = vec![0_isize; order.num_results()];
@@ -165,11 +167,12 @@ fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
     Some(depth.cast_unsigned())
 }
 
-/// Traffic in flight during a rank's actions: the remaining work of its transfers and copies with the time at which
-/// that is known, and the times at which its last messages left and arrived, relative to the end of its last action.
+/// Traffic in flight during a rank's actions: the remaining work of its transfers and copies, the time at which that
+/// work is known, and the times at which its last messages left and arrived. All times are relative to the end of its
+/// last action.
 type TrafficState = (Vec<RemainingWork>, [i128; 3]);
 
-/// Observer that checks whether cycles follow each other at equal distances.
+/// Observer that checks whether cycles follow each other in equal intervals of time.
 struct Cycles<'a> {
     cycle: &'a Cycle,
     /// End times of the actions in the last cycles before the cut, by rank.

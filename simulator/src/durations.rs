@@ -3,8 +3,8 @@
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
-/// Durations of a stage's passes for one micro-batch. The unit is the caller's, the same everywhere; times are in it
-/// too.
+/// Durations of a stage's passes for one micro-batch. The caller chooses the unit. It is the same everywhere, also for
+/// the times that result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
     /// Time of the forward pass.

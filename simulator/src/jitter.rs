@@ -14,12 +14,12 @@ use crate::work::{Run, StepWork};
 /// Random slowdown of passes and GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter {
-    /// Standard deviation of the time of a pass or an update on a GPU, as a share of it; normally distributed,
-    /// independent for each.
+    /// Standard deviation of the time of a pass or an update on a GPU, as a share of that time. Deviations are normally
+    /// distributed, and independent for each pass or update.
     pub deviation: f64,
     /// Share of GPUs that are slow throughout a step.
     pub straggler_share: f64,
-    /// Excess of a slow GPU's time, as a share of it.
+    /// Excess of a slow GPU's time, as a share of its usual time.
     pub straggler_excess: f64,
     /// Seed of the random numbers.
     pub seed: u64,

@@ -35,7 +35,7 @@ struct Repeated {
     times: u32,
 }
 
-/// The most steps that are looked for as one repetition: with split gradients there are three.
+/// Largest number of steps that are looked for as one repetition; with split gradients, a repetition has three steps.
 const MOST_TOGETHER: usize = 3;
 
 impl PassOrder {

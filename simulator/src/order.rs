@@ -20,14 +20,14 @@ pub struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankOp {
     pub(crate) kind: ActionKind,
-    /// True for the first action of its kind, of its stage on its rank.
+    /// True for the first action of its kind and stage on its rank.
     pub is_first: bool,
-    /// True for the last action of its kind; for gradients of parameters, for the last that makes any.
+    /// True for the last action of its kind; for gradients of parameters, for the last action that computes any.
     pub is_last: bool,
     pub(crate) pair: Pair,
     pub(crate) stage: u32,
     pub(crate) micro_batch: u32,
-    /// Index of the result that it needs; [`NONE`] if it needs none of another pass.
+    /// Index of the result that it needs; [`NONE`] if it needs no result of another pass.
     pub(crate) need: u32,
     /// Index of the result that it makes or sends; [`NONE`] if no operation needs it.
     pub(crate) result: u32,
@@ -59,6 +59,12 @@ impl RankOp {
     /// True if it is overlapped with the next operation.
     pub fn is_first_of_pair(&self) -> bool {
         self.pair == Pair::First
+    }
+
+    /// True if it sends the result of an action.
+    pub(crate) fn sends_result_of(&self, action: Action) -> bool {
+        let Action { stage, kind, micro_batch } = action;
+        send_of(kind) == Some(self.kind) && (stage, micro_batch) == (self.stage, self.micro_batch)
     }
 
     /// Number of the message that it needs, where its input comes from another rank.
@@ -149,7 +155,7 @@ impl Order {
         &self.ranks
     }
 
-    /// Number of message numbers.
+    /// Number of different message numbers.
     pub fn num_messages(&self) -> u32 {
         self.num_results() as u32
     }
@@ -192,7 +198,7 @@ const fn is_played(kind: ActionKind) -> bool {
 }
 
 /// Kind of message that sends the result of a pass.
-pub(crate) const fn send_of(kind: ActionKind) -> Option<ActionKind> {
+const fn send_of(kind: ActionKind) -> Option<ActionKind> {
     match kind {
         ActionKind::Forward => Some(ActionKind::SendForward),
         ActionKind::Backward | ActionKind::InputGrad => Some(ActionKind::SendBackward),

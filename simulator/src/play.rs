@@ -9,8 +9,8 @@ use ir::schedule::{Action, ActionKind, ScheduleStep};
 use ir::units::Nanos;
 
 use crate::error::SimulationError;
-use crate::order::{NONE, Order, Pair, RankOp, send_of};
-use crate::transfers::{FinishedTransfer, Transfers, Waited};
+use crate::order::{NONE, Order, Pair, RankOp};
+use crate::transfers::{FinishedTransfer, Transfers, Waited, scaled_down};
 use crate::work::{GroupCollective, Messages, PassPart, Run, StageWork, StepWork, Transfer};
 
 /// Breakdown of a rank's step. The rest is waiting for other ranks.
@@ -136,7 +136,7 @@ pub fn played(order: &Order, work: &StepWork) -> Result<Played, SimulationError>
 ///
 /// # Errors
 ///
-/// Ranks that wait forever, at a collective that another never comes to.
+/// Ranks that wait forever at a collective that another rank never joins.
 pub(crate) fn play(
     order: &Order,
     work: &StepWork,
@@ -200,27 +200,21 @@ struct OverlappedPair {
 }
 
 impl OverlappedPair {
-    /// Pair of passes that take `alone` each and `together` if they begin together, where the second begins `late`. The
-    /// rest of the first then shares the device equally with the second, and they save the same share of the time that
-    /// they save together.
+    /// Pair of passes that take `first` and `second` alone, and `together` if they begin at the same time, where the
+    /// second begins `late`. The rest of the first then shares the device equally with the second. The share of the
+    /// first that is left at that time is also the share of the possible saving that they reach.
     fn new([first, second]: [Nanos; 2], together: Nanos, late: Nanos) -> Self {
         if late >= first {
             return Self { first_ends: first, both_end: late + second };
         }
-        let left = first - late;
-        let both = u128::from((first + second).get().max(1));
-        let saved = u128::from((first + second).saturating_sub(together).get());
-        let saved = saved * u128::from(left.get()) / u128::from(first.get().max(1));
-        let both_end = late + left + second - Nanos::new(saved as u64);
-        let shared = u128::from(left.get()) * 2 * u128::from(together.get()) / both;
-        let first_ends = late + Nanos::new(shared as u64);
+        let (left, both) = (first - late, first + second);
+        let saved = both.saturating_sub(together).get();
+        let saved = scaled_down(saved, left.get(), first.get().max(1));
+        let both_end = late + left + second - Nanos::new(saved);
+        let shared = scaled_down((left * 2).get(), together.get(), both.get().max(1));
+        let first_ends = late + Nanos::new(shared);
         Self { first_ends: first_ends.min(both_end), both_end }
     }
-}
-
-/// Returns whether a send is of the action's stage and micro-batch.
-fn is_result(send: &RankOp, action: Action) -> bool {
-    (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
 }
 
 impl<'a, O: Observer> Engine<'a, O> {
@@ -296,9 +290,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         let message = stage.message(op.kind);
         let state = &mut self.ranks[rank];
         let made = match state.first_of_pair {
-            Some((first, end)) if send_of(first.kind) == Some(op.kind) && is_result(op, first) => {
-                end
-            }
+            Some((first, end)) if op.sends_result_of(first) => end,
             _ => state.now,
         };
         let start = match self.work.messages {
@@ -428,9 +420,9 @@ impl<'a, O: Observer> Engine<'a, O> {
         self.observer.ends(rank, op, now);
     }
 
-    /// Runs two overlapped passes, once the inputs of both are known. Where the work has their time together, they
-    /// share the device from the arrival of the second's input; else one follows the other. `None` where they must
-    /// wait.
+    /// Runs two overlapped passes, once the inputs of both are known. Where the work gives the time of the pair, the
+    /// passes share the device from the arrival of the second's input on; otherwise one follows the other. `None` where
+    /// they must wait.
     fn pair(&mut self, rank: usize, first: &RankOp, second: &RankOp) -> Option<()> {
         let first_made = self.made(rank, first)?;
         let made = self.made(rank, second)?;
@@ -461,10 +453,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         // Where the second input arrives after the first has ended, the rank waits in between.
         let idle = late.saturating_sub(time(first));
         let busy = both_end - idle;
-        let at = |done: u64| {
-            let scaled = u128::from(done) * u128::from(busy.get()) / u128::from(apart.get().max(1));
-            Nanos::new(scaled as u64)
-        };
+        let at = |done: u64| Nanos::new(scaled_down(done, busy.get(), apart.get().max(1)));
         let mut done = 0;
         for op in [first, second] {
             for part in parts(op) {

@@ -5,7 +5,7 @@ use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, CopyDestination, Event, Stream};
 
 use crate::memory::change;
-use crate::order::{Order, RankOp, send_of};
+use crate::order::{Order, RankOp};
 use crate::play::{Observer, Waiting};
 use crate::transfers::FinishedTransfer;
 use crate::work::{GroupCollective, StepWork, Transfer};
@@ -112,7 +112,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Index of the record of an action in progress: the last that began, or of a pair the one before.
+    /// Index of the record of an action in progress: the last action that began or, for the first of a pair, the one
+    /// before it.
     fn index(&self, rank: usize, op: &RankOp) -> usize {
         let begun = &self.actions[rank];
         let last = begun.len() - 1;
@@ -152,7 +153,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// The most copies from the host in flight together that are searched.
+/// Largest number of copies from the host in flight at once among which a copy is searched.
 const MOST_COPIES: usize = 8;
 
 impl Observer for Recorder<'_> {
@@ -201,13 +202,10 @@ impl Observer for Recorder<'_> {
     fn sends(&mut self, rank: usize, op: &RankOp, start: Nanos, end: Nanos) {
         let stage = &self.work.stages[op.stage as usize];
         let message = stage.message(op.kind);
-        let begun = self.actions[rank].iter().enumerate().rev().take(2);
-        let is_maker = |done: &FinishedAction| {
-            let Action { stage, kind, micro_batch } = done.action;
-            send_of(kind) == Some(op.kind) && (stage, micro_batch) == (op.stage, op.micro_batch)
-        };
-        let maker = begun.filter(|(_, done)| is_maker(done)).map(|(index, _)| index as u32).next();
-        let made = maker.map_or(self.last[rank], |index| Cause::Action((rank as u32, index)));
+        let mut begun = self.actions[rank].iter().enumerate().rev().take(2);
+        let maker = begun.find(|(_, done)| op.sends_result_of(done.action));
+        let made =
+            maker.map_or(self.last[rank], |(index, _)| Cause::Action((rank as u32, index as u32)));
         let waited = self.last_message[rank].filter(|flow| {
             let left = match self.flows[*flow as usize].ends {
                 Endpoints::Message { left, .. } => left,

@@ -9,6 +9,7 @@ use crate::error::SimulationError;
 use crate::order::Order;
 use crate::play::{Played, RankTimes, play};
 use crate::record::{Cause, Endpoints, FinishedAction, Flow, Recorder};
+use crate::transfers::scaled_down;
 use crate::work::{PassPart, StepWork};
 
 /// Result of a simulated step.
@@ -16,8 +17,8 @@ use crate::work::{PassPart, StepWork};
 pub struct Simulation {
     /// Timeline with the events of every rank, without a title.
     pub timeline: Timeline,
-    /// Chain of dependencies from the start to the end of the step: each begins when the one before ends, or when it
-    /// could not begin earlier for no other reason.
+    /// Chain of dependencies from the start to the end of the step. Each part begins when the part before it ends, or
+    /// the part before it is the only reason why it could not begin earlier.
     pub critical_path: Vec<CriticalStep>,
     /// Breakdown of each pipeline rank's step.
     pub ranks: Vec<RankTimes>,
@@ -38,7 +39,7 @@ pub struct CriticalStep {
     pub end: Nanos,
 }
 
-/// A run of a pass, for which a timeline asks the exchanges.
+/// A run of a pass, for whose exchanges a timeline asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunId {
     /// Index of the stage.
@@ -70,8 +71,8 @@ pub struct ExchangeSpan {
 ///
 /// # Errors
 ///
-/// Work of other stages or ranks than the schedule has, or ranks that wait for each other at a
-/// collective: a checked schedule cannot deadlock by its messages.
+/// Work for other numbers of stages or ranks than the schedule has, or ranks that wait for each other at a collective.
+/// The messages of a checked schedule cannot deadlock.
 pub fn simulate(schedule: &Schedule, work: &StepWork) -> Result<Simulation, SimulationError> {
     simulate_in_detail(schedule, work, &|_| Vec::new())
 }
@@ -161,11 +162,9 @@ fn add_exchanges(
     for (nth, (span, alone)) in runs.iter().zip(alone).enumerate() {
         let id = RunId { stage: action.stage, kind: action.kind, nth, of: runs.len() };
         let [start, end] = *span;
-        let took = u128::from((end - start).get());
-        let at = |time: Nanos| {
-            let stretched = u128::from(time.get()) * took / u128::from(alone.get().max(1));
-            start + Nanos::new(stretched as u64)
-        };
+        let took = (end - start).get();
+        let at =
+            |time: Nanos| start + Nanos::new(scaled_down(time.get(), took, alone.get().max(1)));
         events.extend(exchanges(id).into_iter().map(|exchange| Event {
             start: at(exchange.start),
             end: at(exchange.end),
@@ -180,7 +179,7 @@ fn add_exchanges(
 fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
     let Flow { start, end, activity, bytes, .. } = *flow;
     if matches!(flow.ends, Endpoints::Rank(_)) && end == start && bytes == Bytes::ZERO {
-        // A transfer with nothing but the copies before and after it.
+        // There is no transfer, only the copies before and after it.
         return;
     }
     let mut add = |rank: u32, stream, end| {

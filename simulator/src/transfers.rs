@@ -202,8 +202,9 @@ impl Transfers {
         Waited { end: copied, for_copies: for_copies + (copied - end) }
     }
 
-    /// End of a run that begins at `now`. An overlapped transfer slows its kernels down, and the two share a link that
-    /// both use: waits of the run for that link take twice as long, and the transfer proceeds in the rest of the time.
+    /// End of a run that begins at `now`. An overlapped transfer slows the run's kernels down. If both use the same
+    /// link, they share it: waits of the run for that link take twice as long, and the transfer proceeds in the rest of
+    /// the time.
     pub(crate) fn run_overlapped(
         &mut self,
         run: Run,
@@ -258,7 +259,7 @@ fn scaled_up(time: u64, factor: u64, divisor: u64) -> u64 {
 }
 
 /// `time x factor / divisor`, rounded down.
-fn scaled_down(time: u64, factor: u64, divisor: u64) -> u64 {
+pub(crate) fn scaled_down(time: u64, factor: u64, divisor: u64) -> u64 {
     if factor == divisor {
         return time;
     }

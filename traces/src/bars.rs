@@ -79,10 +79,7 @@ pub fn draw(
     let below = BELOW_PLOT + legend.height() + MARGIN;
     let plot = Area { left, top, width: right - left, height: f64::from(HEIGHT) - top - below };
     for (what, given, room) in [("width", width, plot.width), ("height", HEIGHT, plot.height)] {
-        if room < LEAST_PLOT {
-            let least = (f64::from(given) - room + LEAST_PLOT).ceil() as u32;
-            return Err(DrawError::TooSmall { what, given, least });
-        }
+        DrawError::check_side(what, given, f64::from(given) - room + LEAST_PLOT)?;
     }
     let most = bars.iter().map(MemoryBar::total).max().max(capacity).unwrap_or_default();
     let most = if most == Bytes::ZERO { 1.0 } else { most.as_gib() * ROOM };

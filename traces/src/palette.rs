@@ -2,11 +2,11 @@
 //!
 //! # Source
 //!
-//! Okabe and Ito 2008, *Color Universal Design*, <https://jfly.uni-koeln.de/color/>: colours that
-//! readers with any kind of colour vision tell apart, for most passes. The others, and those of lanes and
-//! of parts, were looked for by computer: each near a colour of that set or of Tol 2021, *Colour Schemes*,
-//! SRON technical note 09-002, and far from all others for readers of each kind (CIEDE2000 at least 9, by
-//! the dichromats of Vienot, Brettel and Mollon 1999), which a test holds them to.
+//! Okabe and Ito 2008, *Color Universal Design*, <https://jfly.uni-koeln.de/color/>: colours that readers with any kind
+//! of colour vision can tell apart; most passes have them. The other colours of passes, and the colours of lanes and of
+//! parts, were found by computer. Each is near a colour of that set or of Tol 2021, *Colour Schemes*, SRON technical
+//! note 09-002, and far from all others for readers of each kind (CIEDE2000 at least 9, with the dichromats of Vienot,
+//! Brettel and Mollon 1999). A test checks this.
 
 use std::fmt;
 

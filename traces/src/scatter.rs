@@ -56,11 +56,8 @@ pub fn draw(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Dr
     }
     let (count, width) = (panels.len().max(1) as f64, f64::from(paper.width));
     let around = LEFT_OF_PLOT * count + BETWEEN_PANELS * (count - 1.0) + 2.0 * MARGIN;
+    DrawError::check_side("width", paper.width, around + LEAST_PLOT * count)?;
     let side = (width - around) / count;
-    if side < LEAST_PLOT {
-        let least = (around + LEAST_PLOT * count).ceil() as u32;
-        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
-    }
     let legend = Legend::new(entries(panels, &names, band, paper), MARGIN, width - MARGIN);
     let heading = Title::new(title, width - 2.0 * MARGIN);
     let top = MARGIN + heading.height() + ABOVE_PLOT;

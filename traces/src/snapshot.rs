@@ -1,8 +1,8 @@
 //! Memory over time as a snapshot of PyTorch's allocator, for PyTorch's memory viewer.
 //!
-//! A track knows the sum of its memory over time, and the names of what it holds from the start. A growth is named
-//! after the action at that time; a decrease frees the oldest growth first, and then what was held from the start, last
-//! first.
+//! A track knows the sum of its memory over time, and the names of what it holds from the start. An increase is named
+//! after the action at that time. A decrease frees the oldest increase first, and then the parts that were held from
+//! the start, the last one first.
 //!
 //! Source: PyTorch, `torch/cuda/_memory_viz.py`, which reads such snapshots.
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::timeline::{Stream, Timeline, Track};
 
-/// A snapshot of a timeline's memory, pickled. `held` has for each track what it holds from the start, by name; what
-/// exceeds the memory at the start is left out.
+/// A snapshot of a timeline's memory, pickled. `held` has, for each track, the memory that it holds from the start, by
+/// name. Parts that exceed the memory at the start are left out.
 ///
 /// # Panics
 ///
@@ -57,7 +57,7 @@ const ALIGNMENT: u64 = 512;
 fn blocks(track: &Track, held: &[(&str, Bytes)]) -> Vec<Block> {
     let mut done: Vec<Block> = Vec::new();
     let Some(first) = track.memory.first() else { return done };
-    // Of what is held from the start, the last goes first; of what is taken later, the first.
+    // Of the blocks held from the start, the last is freed first; of the blocks taken later, the first.
     let (mut held_now, mut grown): (Vec<Block>, VecDeque<Block>) = Default::default();
     let block = |name: String, bytes: u64, taken: Nanos| Block {
         name,
@@ -109,7 +109,7 @@ fn blocks(track: &Track, held: &[(&str, Bytes)]) -> Vec<Block> {
     done
 }
 
-/// Name of a growth: the action that begins at that time, or else the one that runs.
+/// Name of an increase: the action that begins at that time, or else the action that runs.
 fn action_at(track: &Track, time: Nanos) -> String {
     let is_at = |start: Nanos, end: Nanos| start <= time && time < end;
     let found = track
@@ -170,7 +170,7 @@ fn segment(device: usize, block: &Block) -> Value {
     })
 }
 
-/// Name of a block, where a snapshot of a program has its lines.
+/// Name of a block, in the place where a snapshot of a program has lines of code.
 fn frames(block: &Block) -> Value {
     json!([{"name": block.name, "filename": "predicted", "line": 0}])
 }

@@ -53,7 +53,7 @@ pub struct Fit<const N: usize> {
 ///
 /// # Source
 ///
-/// Huber 1981, *Robust Statistics*: 1.345 standard deviations, which are 1.4826 median errors.
+/// Huber 1981, *Robust Statistics*: 1.345 standard deviations, each of which is 1.4826 median errors.
 const HUBER: f64 = 1.345 * 1.4826;
 
 /// Number of reweighting rounds; errors have settled by then.
@@ -66,7 +66,7 @@ const LEAST_TIME: f64 = 1e-9;
 const LEAST_PIVOT: f64 = 1e-12;
 
 /// Nonnegative costs that minimise the sum of squared relative errors of the samples, with less weight for outliers. Of
-/// dependent quantities the first takes all. With `N` quantities it solves `2^N` small systems.
+/// linearly dependent quantities, the first takes the whole cost. With `N` quantities it solves `2^N` small systems.
 ///
 /// ```text
 /// minimise  sum w_i ((q_i . c + known_i) / t_i - 1)^2,   c >= 0,   w_i = min(1, 2 m / |e_i|),   m: median of |e|
@@ -126,7 +126,7 @@ fn not_negative<const N: usize>(rows: &[Row<N>], weights: &[f64]) -> [f64; N] {
 }
 
 /// Least squares of the chosen quantities by their normal equations, scaled by the sizes of quantities; `None` where
-/// they do not determine their costs.
+/// the samples do not determine the costs.
 fn solve<const N: usize>(rows: &[Row<N>], weights: &[f64], chosen: &[usize]) -> Option<Vec<f64>> {
     let n = chosen.len();
     let size =

@@ -39,10 +39,7 @@ pub fn draw(title: &str, axis: &str, bars: &[Bar], paper: Paper) -> Result<Drawi
     };
     let left = MARGIN + widest(NAME, |bar| &bar.name) + GAP;
     let right = width - MARGIN - widest(NOTE, |bar| &bar.note) - GAP;
-    if right - left < LEAST_PLOT {
-        let least = (width + LEAST_PLOT - (right - left)).ceil() as u32;
-        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
-    }
+    DrawError::check_side("width", paper.width, width + LEAST_PLOT - (right - left))?;
     let heading = Title::new(title, width - 2.0 * MARGIN);
     let top = MARGIN + heading.height() + GAP;
     let plot = Area { left, top, width: right - left, height: PITCH * bars.len() as f64 };

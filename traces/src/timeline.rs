@@ -37,7 +37,7 @@ pub struct Track {
     pub rank: u32,
     /// Number of ranks that the track represents.
     pub num_ranks: u32,
-    /// Events of these ranks, by start. Events on one stream do not overlap, but for the two actions of a
+    /// Events of these ranks, by start. Events on one stream do not overlap, except for the two actions of a
     /// [`ScheduleStep::Overlapped`](ir::schedule::ScheduleStep::Overlapped) on [`Stream::Compute`], and messages that
     /// are pure delays.
     pub events: Vec<Event>,

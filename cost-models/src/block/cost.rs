@@ -15,17 +15,17 @@ use crate::StridedGroup;
 use crate::hardware::Hardware;
 use crate::kernels::{Basis, Bound, MatmulShape, SelfAttentionShape, Timing};
 
-/// Bytes that the graph counts for each logit in the loss's forward and backward, in addition to those of the logit:
-/// forward reads it, and writes and reads a softmax in fp32 twice; backward reads that, and writes a gradient
-/// (`ir/src/graph/kernels.rs`).
+/// Bytes that the graph counts for each logit in the loss's forward and backward, in addition to those of the logit.
+/// Forward reads the logit, and writes and reads a softmax in fp32 twice; backward reads the softmax, and writes a
+/// gradient (`ir/src/graph/kernels.rs`).
 const LOSS_BYTES: [f64; 2] = [16.0, 4.0];
 
-/// Number of times that the output of experts is read or written for their bias, in forward and in backward: a product
-/// written, a sum of two, a copy; two products read and written, and summed.
+/// Number of times that the output of experts is read or written for their bias, in forward as in backward. Forward
+/// writes a product, adds it to the output and copies the sum; backward reads and writes two products, and sums them.
 const EXPERT_BIAS_PASSES: f64 = 6.0;
 
-/// Share of elementwise work that remains where activation functions and casts of experts are fused into their
-/// products: of a mixture's kernels, those of attention and of the router.
+/// Share of a mixture's elementwise work that remains where activation functions and casts of experts are fused into
+/// their products: the kernels of attention and of the router.
 ///
 /// Assumed.
 const FUSED_EXPERTS: f64 = 0.5;
@@ -42,6 +42,8 @@ pub(crate) struct BlockCost<'a> {
     pub(crate) experts: ExpertTimes,
     /// Timing of each kernel of `work`.
     timings: Vec<Timing>,
+    /// Time of each exchange of `work`.
+    exchange_times: Vec<Seconds>,
     /// Sums over each operator's kernels, by [`Pass`].
     by_op: Vec<[OfOp; 3]>,
 }
@@ -77,6 +79,7 @@ impl<'a> BlockCost<'a> {
         let by_op = vec![[OfOp::default(); 3]; block.nodes().count()];
         let mut cost = Self { experts, by_op, ..untimed };
         cost.timings = work.kernels.iter().map(|it| cost.kernel(it)).collect();
+        cost.exchange_times = work.exchanges.iter().map(|it| cost.exchange(it)).collect();
         for (kernel, timing) in work.kernels.iter().zip(&cost.timings) {
             let of_op = &mut cost.by_op[kernel.op.index()][kernel.pass as usize];
             of_op.time += timing.time;
@@ -86,7 +89,7 @@ impl<'a> BlockCost<'a> {
         cost
     }
 
-    /// A cost without kernel times.
+    /// A cost without times of kernels and exchanges.
     pub(crate) fn untimed(
         block: &'a Block,
         work: &'a BlockWork,
@@ -94,7 +97,7 @@ impl<'a> BlockCost<'a> {
         groups: &'a Groups,
         hardware: &'a Hardware,
     ) -> Self {
-        let (timings, by_op) = (Vec::new(), Vec::new());
+        let (timings, exchange_times, by_op) = Default::default();
         let ShardContext { switches, gathers_by_operator, .. } = *setting;
         let experts = ExpertTimes::Exact;
         Self {
@@ -106,6 +109,7 @@ impl<'a> BlockCost<'a> {
             gathers_by_operator,
             experts,
             timings,
+            exchange_times,
             by_op,
         }
     }
@@ -113,6 +117,11 @@ impl<'a> BlockCost<'a> {
     /// The kernels with their times.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&KernelWork, Timing)> {
         self.work.kernels.iter().zip(self.timings.iter().copied())
+    }
+
+    /// The exchanges with their times.
+    pub(crate) fn timed_exchanges(&self) -> impl Iterator<Item = (&Exchange, Seconds)> {
+        self.work.exchanges.iter().zip(self.exchange_times.iter().copied())
     }
 
     fn kernel(&self, work: &KernelWork) -> Timing {
@@ -169,8 +178,8 @@ impl<'a> BlockCost<'a> {
         }
     }
 
-    /// Bytes that a kernel moves. Quantised experts are dequantised for their products, all that a rank has: in the
-    /// lower bound, one.
+    /// Bytes that a kernel moves. Products of quantised experts dequantise all experts of a rank first; the lower bound
+    /// counts one.
     fn moved(&self, work: &KernelWork) -> Bytes {
         let bytes = work.read + work.written;
         match self.block.op(work.op).kind {
@@ -185,14 +194,14 @@ impl<'a> BlockCost<'a> {
         }
     }
 
-    /// Returns whether received tokens are sorted by expert, and put back into the order in which they came before they
-    /// are returned: an all-to-all leaves them in the order of their senders.
+    /// Returns whether received tokens are sorted by expert, and put back into their order of arrival before they are
+    /// sent back: an all-to-all delivers them in the order of their senders.
     ///
     /// # Source
     ///
     /// Megatron-Core's `MoEAlltoAllTokenDispatcher` (`sort_chunks_by_idxs` where a rank has several experts),
-    /// torchtitan's `expert_parallel.py` (`_permute`), MaxText's `moe.py` (`local_permute`). What DeepEP and an
-    /// all-gather leave is put in the order of experts once.
+    /// torchtitan's `expert_parallel.py` (`_permute`), MaxText's `moe.py` (`local_permute`). Tokens that DeepEP or an
+    /// all-gather delivers are sorted by expert once.
     fn sorts_received(&self) -> bool {
         let ranks = self.groups.along(Axis::Expert).size;
         let is_exact = self.experts == ExpertTimes::Exact;
@@ -225,12 +234,12 @@ impl<'a> BlockCost<'a> {
         device.training_memory_bound(precision.activation(), bytes)
     }
 
-    /// Number of chunks of the tokens in which an operator's products run: those of the head, with some losses.
+    /// Number of chunks of tokens in which an operator's products run; 1, except for the head with some losses.
     fn chunks(&self, op: OpId) -> u64 {
         self.work.head_chunks.map_or(1, |(head, chunks)| if head == op { chunks } else { 1 })
     }
 
-    /// Time of adding up the gradients of a weight that chunks of the tokens have made, where micro-batches do not do
+    /// Time to add up a weight's gradients over chunks of the tokens, where accumulation over micro-batches does not do
     /// so already.
     fn sum_of_chunks(&self, work: &KernelWork) -> Seconds {
         let Hardware { device, framework, precision, .. } = self.hardware;
@@ -292,13 +301,10 @@ impl<'a> BlockCost<'a> {
         }
     }
 
-    /// Number format of an operator's products: linear layers run in 8 or 4 bits, products of activations in 16.
+    /// Number format of an operator's products: where linear layers run in 8 or 4 bits, products of activations run in 16.
     fn format(&self, op: OpId) -> Precision {
         let Hardware { precision, .. } = self.hardware;
-        match &self.block.op(op).kind {
-            OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => *precision,
-            _ => precision.activation(),
-        }
+        if self.is_linear(op) { *precision } else { precision.activation() }
     }
 
     /// Share of a product's input that is cast for it: zero where another product with the same input has cast it, and
@@ -362,7 +368,7 @@ impl<'a> BlockCost<'a> {
             }
             (_, pass) => {
                 let is_fused = kernels.expert_activations == ExpertActivations::WithinProducts;
-                let left = if is_fused && self.has_experts() { FUSED_EXPERTS } else { 1.0 };
+                let left = if is_fused && self.block.has_experts() { FUSED_EXPERTS } else { 1.0 };
                 let passes =
                     if is_eager(kind, kernels.fusion) { eager_passes(kind, pass) } else { 1.0 };
                 kernels.elementwise_traffic * passes * left
@@ -380,7 +386,7 @@ impl<'a> BlockCost<'a> {
         LOSS_BYTES.map(|others| self.logit_bytes() + others)
     }
 
-    /// Logits of a rank's part of the vocabulary, by the kernel of the loss's forward.
+    /// Number of logits of a rank's part of the vocabulary, from the bytes of the loss's forward kernel.
     fn logits(&self, work: &KernelWork) -> f64 {
         (work.read + work.written).as_f64() / self.loss_bytes()[0]
     }
@@ -406,7 +412,7 @@ impl<'a> BlockCost<'a> {
         gather * self.hardware.framework.exchanges.within_blocks
     }
 
-    /// The most memory of gradients of activations; for the loss, of all logits where it needs all.
+    /// Peak memory of gradients of activations; for a loss that needs all logits, of all of them.
     pub(crate) fn gradients(&self) -> Bytes {
         let parts = if self.has_loss() { self.parts_of_logits() } else { 1.0 };
         Bytes::from_f64(self.work.gradients.as_f64() * parts)
@@ -420,11 +426,6 @@ impl<'a> BlockCost<'a> {
         matches!(self.block.op(op).kind, OpKind::CrossEntropy { .. })
     }
 
-    /// Returns whether the block has experts.
-    pub(super) fn has_experts(&self) -> bool {
-        self.block.nodes().any(|node| self.is_of_experts(node.id))
-    }
-
     /// Timing of attention by the fitted curves, scaled by the query-key pairs that mask and context parallelism leave.
     fn attention(&self, shape: graph::AttentionShape, pass: Pass) -> Timing {
         let known = known_shape(shape);
@@ -432,7 +433,7 @@ impl<'a> BlockCost<'a> {
         let [context, document] = [shape.context, shape.document].map(|tokens| tokens as f64);
         let known_share = if causal { (document + 1.0) / (2.0 * document) } else { 1.0 };
         let known_share = known_share * document / context;
-        // The curve's kernel has whole documents.
+        // The fitted curve is of whole numbers of documents.
         let documents = context / document;
         let rounded = documents / documents.round();
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
@@ -444,8 +445,8 @@ impl<'a> BlockCost<'a> {
         let time = if is_whole || !is_known {
             alone(known) * (share * rounded)
         } else {
-            // One kernel for each step of the ring, with as many keys as a rank has; with a causal mask its own keys,
-            // and half of the others.
+            // One kernel for each step of the ring, over as many keys as a rank has. A causal mask leaves the rank's
+            // own keys, and half of those of the others.
             let [own, other] = [causal, false].map(|causal| {
                 let (batch, sequence) = (shape.batch, shape.queries);
                 alone(SelfAttentionShape { batch, sequence, causal, ..known })
@@ -459,7 +460,7 @@ impl<'a> BlockCost<'a> {
     }
 
     /// Work of the last of `n` context-parallel ranks in a causal attention, over the mean of all, where the sequence
-    /// is cut into `n` contiguous pieces: `n - 1` whole blocks and half of its own, of `n / 2`.
+    /// is cut into `n` contiguous pieces: `n - 1` whole blocks and half of its own, over a mean of `n / 2`.
     fn uneven_context(&self, shape: graph::AttentionShape) -> f64 {
         let n = shape.context as f64 / shape.queries as f64;
         let is_balanced = self.hardware.framework.context_parallel == CausalPieces::Balanced;

@@ -11,7 +11,7 @@ use crate::hardware::Hardware;
 /// Number of sequences whose exchanges are kept: large, so that tokens rounded up for each expert are a negligible share.
 const SEQUENCES: u64 = 1 << 16;
 
-/// Keeps lower bounds below the exact times, despite what is rounded.
+/// Factor that keeps lower bounds below the exact times, despite rounding.
 const ROUNDING: f64 = 0.999;
 
 /// Exchanges between the experts of one block, for any number of sequences in a micro-batch.

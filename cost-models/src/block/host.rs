@@ -7,14 +7,15 @@ use ir::units::{Nanos, Seconds};
 use super::cost::{BlockCost, ExpertTimes};
 use crate::hardware::Hardware;
 
-/// Host time of a kernel of the router over that of other operators, each of its five in a forward and a backward:
-/// scores in fp32, the choice, a loss of balance, the counts of tokens, their exchange, and the wait for them.
+/// Host time of a kernel of the router over that of other operators. It counts for each of the router's five kernels in
+/// a forward and a backward, and stands for scores in fp32, the choice, a loss of balance, the counts of tokens, their
+/// exchange, and the wait for them.
 ///
 /// # Source
 ///
 /// The operators of Megatron-Core's `router.py` and `token_dispatcher.py`. Chosen, with [`OF_ONE_EXPERT`], by the steps
-/// of sources left out of the fit: a factor of 3.2 on all operators of a layer with experts, which was here before,
-/// predicts torchtitan's mixtures of 128 experts on GH200 70 % too slow, and this 25 %; nothing was fitted to them.
+/// of sources left out of the fit. The former factor of 3.2 on all operators of a layer with experts predicts
+/// torchtitan's mixtures of 128 experts on GH200 70 % too slow; this one, 25 %. Nothing was fitted to them.
 const OF_ROUTER: f64 = 5.0;
 
 /// Host time of one expert's product in a grouped product over that of an operator, which is 2 to 4 kernels with
@@ -26,8 +27,8 @@ const OF_ROUTER: f64 = 5.0;
 /// have a hook of their own in backward.
 const OF_ONE_EXPERT: f64 = 1.0 / 6.0;
 
-/// Host time of an operator of an adapter over that of the model's own operators: two plain products, a factor and a
-/// sum, one kernel each, where the model's are modules of two to four.
+/// Host time of an operator of an adapter over that of the model's own operators. An adapter is two plain products, a
+/// factor and a sum, of one kernel each; the model's operators are modules of two to four kernels.
 ///
 /// Assumed, from `LoraLayer` of peft and `ParallelLinearAdapter` of Megatron-Bridge.
 const OF_ADAPTERS: f64 = 1.0 / 3.0;
@@ -36,8 +37,8 @@ const OF_ADAPTERS: f64 = 1.0 / 3.0;
 ///
 /// # Source
 ///
-/// BigScience's study of 2022, whose runs had `CUDA_LAUNCH_BLOCKING=1` lest they hang: 80 us for an operator, of which
-/// others took 57 by the fit of that time.
+/// BigScience's study of 2022, whose runs had `CUDA_LAUNCH_BLOCKING=1` so as not to hang: 80 us for an operator, where
+/// other runs took 57 by the fit of that time.
 const AWAITED_MICROSECONDS: f64 = 23.0;
 
 /// Share of operators outside of CUDA graphs of layers, which contain attention and router but not the experts
@@ -54,10 +55,10 @@ impl BlockCost<'_> {
     ///
     /// # Source
     ///
-    /// Slopes over layers of vTrain's steps on one node: at the host's pace for small micro-batches, at the device's
-    /// for large ones, and above both where they are alike (1,024 features, 2 ranks: 3.2 ms, of 8 sequences 4.2 on the
-    /// device, 5.8 in all). Instead of the longer of both it takes the mean error of 19 sources, each left out of the
-    /// fit, from 9.9 to 9.2 %, the root of summed cubes to 10.1.
+    /// Time per layer in vTrain's steps on one node: the host's for small micro-batches, the device's for large ones,
+    /// and above both where they are alike (1,024 features, 2 ranks: 3.2 ms on the host, 4.2 on the device for 8
+    /// sequences, 5.8 in all). The mean error of 19 sources, each left out of the fit, is 9.9 % with the longer of both
+    /// times, 9.2 % with this root, and 10.1 % with the root of summed cubes.
     pub(crate) fn wait_for_host(
         &self,
         passes: &[Pass],
@@ -82,8 +83,8 @@ impl BlockCost<'_> {
         Nanos::from(Seconds::new(both)).saturating_sub(on_device)
     }
 
-    /// Time of the host to gather and release the parameters of operators, in seconds: once for forward, also for
-    /// forward again, and once for backward.
+    /// Time of the host to gather and release the parameters of operators, in seconds: once for each forward, also
+    /// where it is recomputed, and once for backward.
     ///
     /// # Source
     ///

@@ -1,7 +1,7 @@
 //! Passes of a block: its kernels on a device, its exchanges on a network, their overlap, and the activations that it
 //! saves.
 //!
-//! [`BlockParts`] lists a pass part by part; all else is derived from it: [`BlockPasses`] are its parts, simulated
+//! [`BlockParts`] lists a pass part by part, and all else is derived from it: [`BlockPasses`] by simulating the parts
 //! once, [`terms`] the same kernel by kernel.
 
 mod cost;
@@ -50,7 +50,8 @@ pub struct BlockPasses {
     /// Part of the input that is saved in addition where the block before is on another stage, or is recomputed while
     /// this one is not.
     pub shared: Bytes,
-    /// The most memory of gradients of activations within backward, less what backward has freed by then of `saved`.
+    /// Peak memory of gradients of activations within backward, less the part of `saved` that backward has freed by
+    /// then.
     pub gradients: Bytes,
     /// Elements of the largest weight whose gradient one product computes, with experts counted singly; zero for the
     /// ends of the chain.
@@ -98,8 +99,8 @@ impl BlockPasses {
         Self::of(&BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
     }
 
-    /// [`Self::new`] with each of several switches in place of the setting's, in their order. They must have
-    /// the setting's dispatcher: kernels depend on no other switch, and are timed once.
+    /// [`Self::new`] for each of several switches, which replace the setting's, in their order. All must have the
+    /// setting's dispatcher: kernels depend on no other switch, and are timed once.
     pub fn with_switches(
         block: &Block,
         setting: &ShardContext,
@@ -160,7 +161,7 @@ impl BlockPasses {
                 BlockRecompute::None => saved,
                 _ => saved + self.shared,
             }),
-            // Weight gradients of a vocabulary did not show in peak memory (SimuMax's runs), as those of layers do.
+            // Unlike those of layers, weight gradients of a vocabulary did not show in peak memory (SimuMax's runs).
             largest_weight: 0,
             ..self
         }

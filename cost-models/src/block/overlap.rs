@@ -14,9 +14,9 @@ const OVERLAP_PIECES: f64 = 4.0;
 ///
 /// # Source
 ///
-/// Megatron-Bridge's `nemo-mbridge-perf-moe-comm-overlap`: Qwen3-30B on 16 H100 takes 24.7 s without and 21.0 s with,
-/// which is 3.7 s of the 8.3 s of exchanges. Megatron-MoE-ModelZoo: Qwen3-235B on 256 H100 19.7 s and 17.6 s, a
-/// quarter of what is predicted to be exchanged.
+/// Megatron-Bridge's `nemo-mbridge-perf-moe-comm-overlap`: Qwen3-30B on 16 H100 takes 24.7 s without overlap and 21.0 s
+/// with it, which hides 3.7 s of the 8.3 s of exchanges. Megatron-MoE-ModelZoo: Qwen3-235B on 256 H100 takes 19.7 s and
+/// 17.6 s, which hides a quarter of the predicted exchanges.
 const HIDDEN_BY_LAUNCHES: f64 = 0.4;
 
 /// The largest share of expert exchanges that another micro-batch hides, whatever the kernels.
@@ -35,22 +35,22 @@ pub const fn least_exposed(switches: Switches) -> f64 {
 }
 
 impl BlockCost<'_> {
-    /// Exposed time of an exchange if no kernel of its pass overlapped it: the whole, except
+    /// Exposed time of an exchange that takes `whole`, if no kernel of its pass overlapped it. This is `whole`, except:
     ///
-    /// - of an exchange that overlaps, piece by piece, the product that consumes or produces its data
-    ///   ([`TensorOverlap::Products`]), the part that this does not hide, and at least one piece;
-    /// - of an exchange between experts, the part that another micro-batch's kernels do not hide, where the framework
-    ///   overlaps these.
+    /// - for an exchange that overlaps, piece by piece, the product that consumes or produces its data
+    ///   ([`TensorOverlap::Products`]): the part that the product does not hide, and at least one piece;
+    /// - for an exchange between experts, where the framework overlaps it with another micro-batch: the part that the
+    ///   other micro-batch's kernels do not hide.
     ///
     /// Overlap with whole kernels follows from the order of parts, and is not counted here.
-    pub(crate) fn not_hidden(&self, exchange: &Exchange) -> Seconds {
-        let whole = self.exchange(exchange);
+    pub(crate) fn not_hidden(&self, exchange: &Exchange, whole: Seconds) -> Seconds {
         let tensor_overlap = self.hardware.framework.tensor_parallel.overlap;
         match exchange.axis {
             Axis::Expert if self.switches.expert_overlap == ExpertOverlap::MicroBatch => {
                 whole * (1.0 - self.overlapped_share())
             }
-            // Those of experts are the dispatcher's, apart from the products (Megatron-Core's `explicit_expert_comm`).
+            // Tensor exchanges of experts are the dispatcher's, and do not overlap products (Megatron-Core's
+            // `explicit_expert_comm`).
             Axis::Tensor if tensor_overlap == TensorOverlap::Products => {
                 let products = self.overlapped_products(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
@@ -91,8 +91,8 @@ impl BlockCost<'_> {
     /// `overlap_moe_expert_parallel_comm`.
     fn overlapped_share(&self) -> f64 {
         let kernels: Seconds = self.kernels().map(|(_, timing)| timing.time).sum();
-        let exchanges = self.work.exchanges.iter().filter(|it| it.axis == Axis::Expert);
-        let exchanges: Seconds = exchanges.map(|exchange| self.exchange(exchange)).sum();
+        let exchanges = self.timed_exchanges().filter(|(it, _)| it.axis == Axis::Expert);
+        let exchanges: Seconds = exchanges.map(|(_, time)| time).sum();
         let hidden = if exchanges > kernels { kernels / exchanges } else { 1.0 };
         hidden.min(most_hidden(self.switches))
     }

@@ -38,6 +38,6 @@ pub struct TimedExchange {
     pub group: StridedGroup,
     /// Time of the whole exchange.
     pub whole: Nanos,
-    /// Time to wait for: less where pieces of it overlap parts of a kernel.
+    /// Time to wait for the exchange: less than the whole, where pieces of it overlap parts of a kernel.
     pub time: Nanos,
 }

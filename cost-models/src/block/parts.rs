@@ -28,15 +28,18 @@ pub struct BlockParts {
 }
 
 impl BlockCost<'_> {
-    /// The exchanges of the block that take any time.
+    /// The exchanges of the block that take any time, by operator.
     fn exchanges(&self) -> Vec<TimedExchange> {
-        let timed = self.work.exchanges.iter().map(|exchange| TimedExchange {
+        let timed = self.timed_exchanges().map(|(exchange, whole)| TimedExchange {
             exchange: *exchange,
             group: self.groups.along(exchange.axis),
-            whole: self.exchange(exchange).into(),
-            time: self.not_hidden(exchange).into(),
+            whole: whole.into(),
+            time: self.not_hidden(exchange, whole).into(),
         });
-        timed.filter(|timed| timed.whole > Nanos::ZERO).collect()
+        let mut timed: Vec<TimedExchange> =
+            timed.filter(|timed| timed.whole > Nanos::ZERO).collect();
+        timed.sort_by_key(|timed| timed.exchange.op);
+        timed
     }
 }
 
@@ -100,7 +103,7 @@ struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     fn new(cost: &'a BlockCost<'a>, exchanges: &'a [TimedExchange]) -> Self {
-        Self { cost, exchanges, parts: Vec::new() }
+        Self { cost, exchanges, parts: Vec::with_capacity(16) }
     }
 
     /// Adds the forward of an operator: it waits for its inputs; a ring of keys and values overlaps the attention.
@@ -110,8 +113,8 @@ impl<'a> Sequence<'a> {
     }
 
     /// Adds the gradient of an operator's input, then of its weight, each overlapped with the exchanges of the other:
-    /// the input is gathered for the weight's gradient while the input's is computed, and the input's is reduced while
-    /// the weight's is computed.
+    /// the input is gathered for the weight's gradient while the input's gradient is computed, and the input's gradient
+    /// is reduced while the weight's is computed.
     fn backward(&mut self, op: OpId) {
         let overlaps =
             self.cost.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
@@ -137,9 +140,12 @@ impl<'a> Sequence<'a> {
         self.kernels(op, Pass::WeightGrad);
     }
 
-    /// Adds exchanges that are waited for at once, one after the other: along another axis, an operator's exchange takes
-    /// what the one before has brought, or brings what the next takes.
+    /// Adds exchanges that are waited for at once, one axis after the other: an operator's exchange along one axis uses
+    /// the data of its exchange along the axis before.
     fn exchanges(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) {
+        if self.exchanges_of(op, pass).next().is_none() {
+            return;
+        }
         for axis in Axis::ALL {
             let axes = self.begin(op, pass, |it| it.axis == axis && which(it));
             self.wait(axes);
@@ -153,15 +159,23 @@ impl<'a> Sequence<'a> {
         self.wait(axes);
     }
 
+    /// Exchanges of an operator in a pass.
+    fn exchanges_of(
+        &self,
+        op: OpId,
+        pass: Pass,
+    ) -> impl Iterator<Item = &'a TimedExchange> + use<'a> {
+        let first = self.exchanges.partition_point(|it| it.exchange.op < op);
+        let of_op = self.exchanges[first..].iter().take_while(move |it| it.exchange.op == op);
+        of_op.filter(move |it| it.exchange.pass == pass)
+    }
+
     /// Begins exchanges of a pass; returns true for the axes of those that began.
     fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) -> ByAxis<bool> {
         let mut axes = ByAxis::default();
-        for timed in self.exchanges {
-            let Exchange { op: of, pass: at, axis, .. } = timed.exchange;
-            if of == op && at == pass && which(&timed.exchange) {
-                self.parts.push(BlockPart::Start(*timed));
-                axes[axis as usize] = true;
-            }
+        for timed in self.exchanges_of(op, pass).filter(|it| which(&it.exchange)) {
+            self.parts.push(BlockPart::Start(*timed));
+            axes[timed.exchange.axis as usize] = true;
         }
         axes
     }

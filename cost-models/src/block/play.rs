@@ -29,7 +29,7 @@ pub struct PassTime {
 }
 
 impl PassTime {
-    /// Time from the begin to the end of the pass.
+    /// Time from the start to the end of the pass.
     pub fn total(&self) -> Nanos {
         self.compute + self.host + self.waits.into_iter().sum()
     }
@@ -87,17 +87,17 @@ impl std::iter::Sum for PassTime {
 pub struct PlayedExchange {
     /// The exchange.
     pub exchange: Exchange,
-    /// Begin, from the begin of the pass.
+    /// Start, relative to the start of the pass.
     pub start: Nanos,
-    /// End, from the begin of the pass.
+    /// End, relative to the start of the pass.
     pub end: Nanos,
     /// Time that kernels wait for it.
     pub waited: Nanos,
 }
 
-/// Time of `parts` in order, where exchanges along an axis follow each other and overlap kernels, and kernels run
-/// slower by `slowdown_per_mille` thousandths while one is in flight. `observe` is called with each exchange once it
-/// has been waited for.
+/// Time of `parts`, which run in order. Exchanges along an axis run one after the other and overlap kernels, which are
+/// slower by `slowdown_per_mille` thousandths while an exchange is in flight. `observe` is called with each exchange
+/// once it has been waited for.
 pub fn played(
     parts: &[BlockPart],
     slowdown_per_mille: u32,
@@ -147,9 +147,9 @@ pub fn played(
     time
 }
 
-/// Time of two overlapped passes: kernels run one after the other, overlapped with the other's exchanges. The pass that
-/// has waited longest for the device goes first. `observe` is called as each part begins: with 0 for the first pass, 1
-/// for the other.
+/// Time of two overlapped passes. Their kernels run one after the other, each overlapped with the other pass's
+/// exchanges. The pass that has waited longest for the device goes first. `observe` is called as each part begins: with
+/// 0 for the first pass, 1 for the other.
 pub fn played_together(
     one: &[BlockPart],
     other: &[BlockPart],
@@ -224,7 +224,7 @@ const fn line(axis: Axis) -> usize {
     }
 }
 
-/// Time of `kernels`, of which the first overlap exchanges for `window`.
+/// Time of `kernels`, where exchanges are in flight for `window` from their start.
 fn overlapped(kernels: Nanos, window: Nanos, slowdown_per_mille: u32) -> Nanos {
     let slowdown = u64::from(slowdown_per_mille.min(999));
     if slowdown == 0 || window == Nanos::ZERO {

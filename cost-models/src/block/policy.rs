@@ -13,6 +13,13 @@ impl<T> ByPolicy<T> {
     }
 }
 
+impl ByPolicy<bool> {
+    /// True if any value is.
+    pub fn any(self) -> bool {
+        self.0.contains(&true)
+    }
+}
+
 impl<T> std::ops::Index<BlockRecompute> for ByPolicy<T> {
     type Output = T;
 

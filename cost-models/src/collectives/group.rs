@@ -1,5 +1,7 @@
 //! Groups of ranks that take part in a collective.
 
+use ir::layout::common_divisor;
+
 /// The ranks `first, first + stride, ..` that take part in a collective.
 ///
 /// `first` is a multiple of the ranks that the group spans, as in groups of a mesh: a group of stride 1 and size 8 is
@@ -20,18 +22,15 @@ impl StridedGroup {
 
     /// Number of members within one domain of `ranks` ranks; at least one.
     ///
-    /// Where the stride does not divide the domain, or groups that would fit in one end beyond it, the emptiest domain
-    /// counts; a longer group counts those that it fills.
+    /// Where domains have unequal numbers of members, the smallest number counts: the stride may not divide the domain,
+    /// or a group that would fit into one domain may reach into the next. For a group longer than a domain, a domain
+    /// that it fills counts.
     pub(crate) fn members_within(self, ranks: u32) -> u32 {
         let (stride, size) = (self.stride.max(1), self.size.max(1));
         let span = stride.saturating_mul(size);
         if span <= ranks && ranks != u32::MAX && !ranks.is_multiple_of(span) {
-            return (common_divisor(ranks, span) / stride).max(1);
+            return (common_divisor(ranks.into(), span.into()) as u32 / stride).max(1);
         }
         (ranks / stride).clamp(1, size)
     }
-}
-
-const fn common_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -14,7 +14,7 @@ use crate::kernels::Basis;
 /// Time to start a collective and synchronise with the other ranks, in addition to its steps.
 ///
 /// The smallest two-rank collectives on A100, H100 and B200 take 5 to 8 us (NCCL, see the fitted
-/// data); a step of small data over NVLink is about 1 us of it.
+/// data), of which a step of small data over NVLink takes about 1 us.
 const START_SECONDS: f64 = 5e-6;
 
 /// Share of a NIC's bandwidth that collectives over whole nodes reach.
@@ -76,8 +76,8 @@ struct Crossing<'a> {
     below: u32,
     /// Members within a domain of this level.
     members: u32,
-    /// Members that a rank reaches over its link of this level: within a node those of the domain, as others are
-    /// reached over the NICs; beyond it, all.
+    /// Members that a rank reaches over its link of this level. Within a node, these are the members of the domain, as
+    /// the others are reached over NICs; at outer levels, all members.
     reached: u32,
 }
 
@@ -106,8 +106,8 @@ impl Network {
         }
     }
 
-    /// The network of a job of `num_gpus` ranks: it takes as few domains as hold it, and where that is possible equal
-    /// numbers of their nodes, so that groups of powers of two do not end beyond a rack.
+    /// The network of a job of `num_gpus` ranks. The job takes as few domains as can hold it and, where possible, the
+    /// same number of nodes in each, so that groups of powers of two do not extend beyond a rack.
     #[must_use]
     pub(crate) fn among(mut self, num_gpus: u32) -> Self {
         for level in self.levels.iter_mut().filter(|level| level.ranks != u32::MAX) {
@@ -121,7 +121,7 @@ impl Network {
         self
     }
 
-    /// Index of the first level that is reached over the interfaces of a node: levels beyond it are, too.
+    /// Index of the first level that is reached over the network interfaces of a node, as all levels beyond it are.
     pub fn first_between_nodes(&self) -> usize {
         let is_between = |level: &Level| level.ranks > self.gpus_per_node;
         let mut levels = self.levels.iter().enumerate().skip(1);
@@ -136,13 +136,13 @@ impl Network {
     /// t = start + steps alpha + v S / W
     /// ```
     ///
-    /// with the collective's own three numbers where it was measured on the machine at hand, and the measured times
-    /// themselves for groups of that size.
+    /// Where the collective was measured on the machine at hand, the formula has its own three numbers, and groups of
+    /// the measured size take the measured times themselves.
     ///
-    /// Across domains, n ranks, n0 of them within each: the slowest level sets the pace, as in a
-    /// pipelined ring through all ranks or a hierarchical algorithm with large messages, and all
-    /// n0 NICs of the group's ranks in a domain carry it. Where nodes have levels between them, what goes on to an
-    /// outer level takes the NIC too. Latencies of the node and between nodes add up.
+    /// Across domains, with n ranks, n0 of them in each domain: the slowest level sets the pace, as in a pipelined ring
+    /// through all ranks or a hierarchical algorithm with large messages. The NICs of all n0 ranks of the group in a
+    /// domain carry the data. Where there are several levels between nodes, data for an outer level passes the NICs
+    /// too. Latencies within the node and between nodes add up.
     ///
     /// ```text
     /// t = max(t_within(n0, S), v S / (n0 W_nic)) + steps alpha
@@ -171,8 +171,8 @@ impl Network {
         Seconds::new(self.over(kind, group.size, bytes, &self.crossings(group)))
     }
 
-    /// Time of a collective of whose ranks `own` are within the first `num_ranks` ranks, with the same distance between
-    /// them, and the others beyond, in a ring that leaves each node over the NICs of the node's members.
+    /// Time of a collective that extends beyond the first `num_ranks` ranks: `own` of its ranks are within them, at
+    /// equal distances, and the others beyond. Its ring leaves each node over the NICs of the node's members.
     pub fn time_beyond(
         &self,
         kind: Collective,
@@ -226,7 +226,14 @@ impl Network {
 
     /// Evidence on which the time of a collective is based.
     pub fn basis(&self, kind: Collective, group: StridedGroup, bytes: Bytes) -> Basis {
-        let is_measured = match self.crossings(group).as_slice() {
+        let mut crossings = self.crossings(group);
+        if kind == Collective::SendReceive
+            && let Some(outermost) = crossings.pop()
+        {
+            // A message to the next rank goes over the outermost level alone.
+            crossings = vec![Crossing { below: 1, ..outermost }];
+        }
+        let is_measured = match crossings.as_slice() {
             [only] if only.below == 1 => {
                 let rates = only.level.rates.as_ref();
                 only.level.measured.contains_key(&kind)
@@ -239,8 +246,8 @@ impl Network {
         if is_measured { Basis::Interpolated } else { Basis::DataSheet }
     }
 
-    /// Time to send each token, `bytes` in total, to `top_k` random ranks of the group: once to each domain with some
-    /// of them, in at most `most_domains`, and within it once to each of them.
+    /// Time to send tokens, `bytes` in total, each to `top_k` random ranks of the group. A token is sent once to each
+    /// domain that has some of its ranks, to at most `most_domains`, and within the domain once to each of them.
     ///
     /// ```text
     /// copies that a rank sends over a level of g domains: (g - 1) (1 - (1 - 1 / g)^k)
@@ -283,8 +290,8 @@ impl Network {
         Seconds::new(start + slowest + within_node + between_nodes)
     }
 
-    /// Time until one rank of a group has received a message of `bytes` from each of the others: its own link of each
-    /// level carries those from outside of the level below.
+    /// Time until one rank of a group has received a message of `bytes` from each of the others. Its link of each level
+    /// carries the messages from outside of its domain of the level below.
     ///
     /// ```text
     /// t = start + alpha + max over levels of (members - below) S / W
@@ -311,8 +318,8 @@ impl Network {
         Seconds::new(start + latency + slowest)
     }
 
-    /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses. Of
-    /// the members within a node one sends beyond it, over an interface that the others leave to it.
+    /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses. One
+    /// of the members within a node sends beyond the node, and has the interface that they share to itself.
     pub fn to_neighbour(&self, group: StridedGroup, bytes: Bytes) -> Seconds {
         let outermost = self.outermost_level(group);
         let Some(level) = self.levels.get(outermost).filter(|_| bytes != Bytes::ZERO) else {

@@ -52,13 +52,14 @@ const TILE_QUERIES: f64 = 128.0;
 /// Dao 2023, *FlashAttention-2*, section 4.1.
 const BACKWARD_FLOPS: f64 = 2.5;
 
-/// Rate of training kernels at the longest sequences, over what their ratio to the measured kernel at 4,096 tokens
-/// would make of the rate that the measured kernel approaches.
+/// Rate of training kernels at the longest sequences, over an extrapolation: the rate that the measured kernel
+/// approaches, times the ratio of the training kernel to the measured one at 4,096 tokens.
 ///
 /// # Source
 ///
-/// `docs/first_light_h100/operators.jsonl`, an H100: cuDNN's kernels and FlashAttention-2's change by 1 % on average
-/// (-5 to +6) from 16,384 to 32,768 tokens, and are there at 0.75 to 0.94 of it, 0.84 on average.
+/// `docs/first_light_h100/operators.jsonl`, an H100: from 16,384 to 32,768 tokens, cuDNN's kernels and
+/// FlashAttention-2's change by 1 % on average (-5 to +6); there they reach 0.75 to 0.94 of the extrapolation, about 0.85 on
+/// average.
 const SATURATION: f64 = 0.85;
 
 /// Rates of attention on one GPU.
@@ -171,7 +172,7 @@ impl FormatRates {
         Seconds::new(4.0 * b * heads * dim * pairs / self.peak)
     }
 
-    /// Rate of the measured kernel, in FLOPs per second, where those of training are at their highest.
+    /// Rate of the measured kernel, in FLOPs per second, that corresponds to the highest rate of training kernels.
     fn saturated(&self, head_dim: u64) -> f64 {
         self.rate * self.multiprocessors * self.head_dim_efficiency(head_dim as f64) * SATURATION
     }

@@ -104,18 +104,18 @@ const ALIGNMENT_BYTES: f64 = 16.0;
 ///
 /// # Source
 ///
-/// Karpathy 2023, nanoGPT: GPT-2 with a vocabulary of 50,257 took a quarter longer than with 50,304; at some 2 s for
-/// the 524,288 tokens of a step on one A100, that is a head at 38 % of the peak. vTrain's steps with the same
-/// vocabulary, of 2,048 features against 1,024: 26 %. This is their mean.
+/// Karpathy 2023, nanoGPT: GPT-2 with a vocabulary of 50,257 took a quarter longer than with 50,304. With some 2 s for
+/// a step of 524,288 tokens on one A100, its head ran at 38 % of the peak. vTrain's steps with the same vocabulary, of
+/// 2,048 features against 1,024, give 26 %. The share is the mean of both.
 const UNALIGNED_SHARE: f64 = 0.32;
 
 /// Share of the data sheet that vector units reach in a product that tensor cores cannot load: with it, BigScience's
 /// runs on A100 with such rows have the same error as the others.
 const VECTOR_SHARE: f64 = 0.6;
 
-/// Exposed share of the memory traffic to accumulate into C, at the data sheet's bandwidth: of SimuMax's 287 products
-/// of weight gradients, those accumulated into a C of 32 bits take longer, in the median, by the time of 3.7 (A100) and
-/// 3.2 (B200) of the 6 bytes of an element.
+/// Exposed share of the memory traffic to accumulate into C, at the data sheet's bandwidth. In SimuMax's 287 products
+/// of weight gradients, accumulating into a C of 32 bits adds, in the median, the time to move 3.7 (A100) and 3.2
+/// (B200) of the 6 bytes of an element.
 const EXPOSED_ACCUMULATION: f64 = 0.58;
 
 /// Bytes of an element of C, and of a partial sum.

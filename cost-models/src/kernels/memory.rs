@@ -23,18 +23,15 @@ impl Rates {
         }
     }
 
+    /// Time of a kernel at a share of the bandwidth that kernels reach alone.
+    ///
     /// ```text
     /// t = launch + bytes / (share W)
     /// ```
     ///
     /// The launch and the drain of the last wave are the ramp: a kernel of launch x W bytes (8 MB on an H100) reaches
     /// half the bandwidth, as in STREAM curves over size.
-    pub(super) fn time(&self, bytes: Bytes) -> Seconds {
-        self.time_at(bytes, 1.0)
-    }
-
-    /// Time of a kernel at a share of the bandwidth.
-    pub(super) fn time_at(&self, bytes: Bytes, share: f64) -> Seconds {
+    pub(super) fn time(&self, bytes: Bytes, share: f64) -> Seconds {
         if bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }

@@ -102,10 +102,12 @@ impl Device {
         self.matmul.time(format.into(), shape, 1.0).time
     }
 
-    /// Time of [`Self::matmul`] within a training step, and its bound: the tables were measured in short runs, whose
-    /// clocks power does not throttle; times measured in whole steps are used unchanged. `pass` is the pass of the
-    /// linear layer whose product it is. `cast` is the share of the first matrix that is cast for this product alone;
-    /// `sum_bytes`, the size of an element of the buffer into which the product is accumulated, if it is.
+    /// Time of [`Self::matmul`] within a training step, and its bound. The tables were measured in short runs, in which
+    /// power does not throttle the clocks, and are scaled; times measured in whole steps are used unchanged.
+    ///
+    /// `pass` is the pass of the linear layer that the product belongs to; `cast`, the share of the first matrix that
+    /// is cast for this product alone; `sum_bytes`, the size of an element of the buffer into which the product is
+    /// accumulated, if it is.
     pub fn training_matmul(
         &self,
         format: impl Into<MatmulFormat>,
@@ -171,17 +173,12 @@ impl Device {
         self.attention.training(precision, shape, pass, rate / self.slowness())
     }
 
-    /// Time of a memory-bound kernel that reads and writes `bytes` in total.
-    pub fn memory_bound(&self, bytes: Bytes) -> Seconds {
-        self.memory.time(bytes)
-    }
-
-    /// Time of a memory-bound kernel in a training step of a precision.
+    /// Time of a memory-bound kernel in a training step of a precision that reads and writes `bytes` in total.
     pub fn training_memory_bound(&self, precision: Precision, bytes: Bytes) -> Seconds {
         if let Some(times) = measured::times(self.measured.as_ref(), precision) {
             return measured::plain_memory(times, bytes);
         }
-        self.memory.time_at(bytes, self.training.memory / self.slowness())
+        self.memory.time(bytes, self.training.memory / self.slowness())
     }
 
     /// Time of an operator's kernel that moves `bytes`, if operators of its family, or any, were measured in steps of
@@ -197,7 +194,7 @@ impl Device {
         Some(measured::memory(times, family, pass, bytes))
     }
 
-    /// Time to put `gradients` gradients together and to update `updated` parameters, if that was measured.
+    /// Time to assemble `gradients` gradients and to update `updated` parameters, if that was measured.
     pub fn measured_update(
         &self,
         precision: Precision,
@@ -232,7 +229,7 @@ impl Device {
         self.attention.basis(precision, shape)
     }
 
-    /// Least time of any kernel; zero where kernels were measured, as none is known.
+    /// Least time of any kernel; zero where kernels were measured on the machine itself, as it is not known there.
     pub fn launch_floor(&self) -> Seconds {
         if self.measured.is_some() {
             return Seconds::ZERO;
@@ -245,9 +242,9 @@ impl Device {
 ///
 /// # Source
 ///
-/// Cramér 1946, *Mathematical Methods of Statistics*, 28.6: with `s = sqrt(2 ln n)` the largest is Gumbel's about
-/// `s - (ln ln n + ln 4 pi) / (2 s)` with scale `1 / s`, whose mean is Euler's constant times that above. Of 8 it is
-/// 1.52 (exactly 1.42), of 1,000 3.27 (3.24).
+/// Cramér 1946, *Mathematical Methods of Statistics*, 28.6: with `s = sqrt(2 ln n)` the largest has a Gumbel
+/// distribution of location `s - (ln ln n + ln 4 pi) / (2 s)` and scale `1 / s`, whose mean is the location plus
+/// Euler's constant times the scale. It is 1.52 for 8 deviates (exactly 1.42), and 3.27 for 1,000 (3.24).
 fn expected_largest(count: u32) -> f64 {
     const EULER: f64 = 0.577_215_664_901_532_9;
 

@@ -96,7 +96,7 @@ pub(super) fn names() -> Vec<String> {
 }
 
 impl Chosen {
-    /// The fit that the GPU names, or the nearest: also where it names one that there is not, which
+    /// The fit that the GPU names. The nearest, where it names none, or one that does not exist, which
     /// [`check_rates`](crate::clusters::check_rates) refuses.
     pub(super) fn for_gpu(gpu: &Gpu) -> Self {
         let mut fitted = fitted();
@@ -105,7 +105,7 @@ impl Chosen {
         let (name, ceiling) = own.map_or((nearest, scaled), |name| (name, 1.0));
         let is_own = own.is_some();
         let set = fitted.sets.remove(name).expect("every nearest set was fitted");
-        // 8-bit attention was not measured on all; Blackwell's was not measured at all.
+        // Attention in 8 bits was not measured on all GPUs, and on Blackwell no attention was measured.
         let is_own = [is_own, is_own && !set.attention.is_empty()];
         let attention = if set.attention.is_empty() {
             fitted.sets.remove("h100").map_or_else(BTreeMap::new, |set| set.attention)
@@ -179,10 +179,10 @@ fn nearest(gpu: &Gpu) -> (&'static str, f64) {
 /// The share of peak that large products reach, relative to A100's, on a GPU with at least [`WATTS_TO_SPARE`] for each
 /// TFLOP/s; `None` for one that its power may limit.
 ///
-/// The slower the tensor cores of a multiprocessor, the better it can feed them: of what they could do, A100 (2.9
-/// TFLOP/s for each multiprocessor) leaves 13 %, H100 (7.5) 20 %, B200 (15) 22 % by the ceilings of [`nearest`]; the
-/// share left grows as the rate to the power of .33 (least squares of these three). GeForce and workstation GPUs have
-/// .9 to 2.
+/// The slower the tensor cores of a multiprocessor, the better it can feed them. By the ceilings of [`nearest`], A100
+/// (2.9 TFLOP/s for each multiprocessor) leaves 13 % of its peak unused, H100 (7.5) 20 % and B200 (15) 22 %; this share
+/// grows as the rate to the power of .33 (least squares of these three). GeForce and workstation GPUs have .9 to 2
+/// TFLOP/s for each multiprocessor.
 fn share_of_slow_multiprocessors(gpu: &Gpu) -> Option<f64> {
     /// Share of peak that is left unused at 1 TFLOP/s for each multiprocessor, and the power by which it grows.
     const UNUSED: [f64; 2] = [0.0953, 0.328];
@@ -194,8 +194,8 @@ fn share_of_slow_multiprocessors(gpu: &Gpu) -> Option<f64> {
     (watts >= WATTS_TO_SPARE * tflops).then(|| share(rate) / share(A100))
 }
 
-/// Power for each TFLOP/s, in watts, with which products were not seen to be limited by it: A100 SXM has 1.28 and
-/// reaches .87 of its peak, the PCIe card has .96 and reaches .81 (the sources of [`nearest`]).
+/// Watts for each TFLOP/s from which on power was not seen to limit products: A100 SXM has 1.28 and reaches .87 of its
+/// peak, the PCIe card has .96 and reaches .81 (the sources of [`nearest`]).
 const WATTS_TO_SPARE: f64 = 1.25;
 
 /// The peak rate in `precision`; where the GPU has none, of the precision that it would run instead.

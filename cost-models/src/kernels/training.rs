@@ -45,8 +45,9 @@ struct GpuRates {
 }
 
 impl TrainingRates {
-    /// The rates of a GPU, and the name of their set: of tuned kernels where these are used and were measured on it or
-    /// its kind, else of the GPU itself, else of the GPU whose kernels it takes, else of its generation, else H100's.
+    /// The rates of a GPU, and the name of their set. It is the first set that was measured of these: tuned kernels on
+    /// the GPU or its kind, where such kernels are used; the GPU itself; the GPU whose kernels it takes; its
+    /// generation; H100.
     pub(crate) fn new(
         gpu: &Gpu,
         library: AttentionLibrary,

@@ -1,4 +1,4 @@
-//! `docs/constants.md` is of the constants that ship; `UPDATE_DOCS=1` writes it.
+//! `docs/constants.md` describes the constants that ship; `UPDATE_DOCS=1` writes it.
 
 use std::fs;
 
@@ -11,13 +11,13 @@ const HEAD: &str = "# The constants of whole steps
 These constants are fitted to measured steps and peaks of memory; kernels that were measured alone are in \
 `cost-models/data/kernels.json`. `cost-models/frameworks/fitted.json` has their values.
 
-Each has a log-normal prior. A machine's value is centred on that of its framework or kind of GPU, with the spread that \
-is given here; that value on the mean of its kind; and that mean on the centre of a prior with a reason \
-(`cost-models/data/priors.json`). `cost-models/fit/fit_steps.py` is the fit, and each framework's file says what its values \
-rest on. A value that no step has moved is its prior's.
+Each has a log-normal prior in three levels. A machine's value is centred on the value of its framework or kind of \
+GPU, with the spread given here; that value, on the mean of its kind; and that mean, on the centre of a prior, for \
+which `cost-models/data/priors.json` gives a reason. `cost-models/fit/fit_steps.py` makes the fit, and each \
+framework's file states the evidence for its values. A value that no step has moved is that of its prior.
 
-`planner calibrate` moves them by steps of your own. A value at an end of its range means that the fit would have gone \
-further: something else is too slow or too fast there.
+`planner calibrate` refits them to steps of your own. Where a value is at an end of its range, the fit would have \
+gone further: something else is too slow or too fast there.
 
 ";
 
@@ -75,11 +75,11 @@ fn values(constant: &Constant) -> Vec<(String, String)> {
 
 fn described(constant: &Constant, priors: &Value) -> String {
     let owner = match constant.owner {
-        Owner::Gpu => "a kind of GPUs",
-        Owner::Attention => "a library of attention on a kind of GPUs",
-        Owner::Framework => "a framework",
-        Owner::AllGpus => "GPUs of all kinds",
-        Owner::Network => "the network",
+        Owner::Gpu => "For each kind of GPU",
+        Owner::Attention => "For each attention library on each kind of GPU",
+        Owner::Framework => "For each framework",
+        Owner::AllGpus => "For GPUs of all kinds",
+        Owner::Network => "For the network",
     };
     let prior = &priors["constants"][constant.name];
     let prior = match (number(&prior["centre"]), prior["why"].as_str()) {
@@ -92,7 +92,7 @@ fn described(constant: &Constant, priors: &Value) -> String {
     let values: Vec<String> =
         values(constant).into_iter().map(|(of, value)| format!("{of} {value}")).collect();
     format!(
-        "## `{}`\n\nOf {owner}: {}.\n\n- Range: {} to {}; from one machine to the next by a factor of {:.2} (one standard \
+        "## `{}`\n\n{owner}: {}.\n\n- Range: {} to {}; machines differ by a factor of {:.2} (one standard \
          deviation).\n{prior}- Values: {}.\n\n",
         constant.name,
         constant.meaning,

@@ -90,10 +90,12 @@ fn products_of_narrower_inputs_are_faster() {
 /// 0.9 of an H100's 3.35 TB/s, after the launch.
 #[test]
 fn a_pass_over_memory_takes_its_bandwidth() {
-    let device = Device::new(&preset("h100").unwrap().gpu);
-    assert_eq!(device.memory_bound(Bytes::ZERO), Seconds::ZERO);
-    assert_eq!(device.memory_bound(Bytes::new(1)).to_string(), device.launch_floor().to_string());
-    assert_eq!(device.memory_bound(Bytes::new(3_015_000_000)).to_string(), "1.00 ms");
+    let mut device = Device::new(&preset("h100").unwrap().gpu);
+    device.training.memory = 1.0;
+    let time = |bytes| device.training_memory_bound(Precision::Bf16, Bytes::new(bytes));
+    assert_eq!(time(0), Seconds::ZERO);
+    assert_eq!(time(1).to_string(), device.launch_floor().to_string());
+    assert_eq!(time(3_015_000_000).to_string(), "1.00 ms");
 }
 
 proptest! {

@@ -33,7 +33,7 @@ pub(crate) fn baseline_around(y: f64, size: f64) -> f64 {
 static FONT: LazyLock<FontRef<'static>> =
     LazyLock::new(|| FontRef::try_from_slice(FILE).expect("the embedded file is a font"));
 
-/// Width of a text in CSS pixels, where an em has `size` of them.
+/// Width of a text in CSS pixels, with `size` CSS pixels per em.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let advance = |c: char| match FONT.glyph_id(c) {
         // Another font draws the letter, and hardly any letter is wider than an em.

@@ -14,7 +14,7 @@ mod title;
 use ir::text::printable;
 use ir::units::Nanos;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
-use plotters_backend::{BackendColor, BackendStyle};
+use plotters::style::{RGBColor, ShapeStyle};
 
 use crate::palette::{Rgb, Theme};
 use font::ScaledText;
@@ -111,6 +111,12 @@ pub enum DrawError {
 impl DrawError {
     fn backend(error: &impl ToString) -> Self {
         Self::Backend { message: error.to_string() }
+    }
+
+    /// Checks that a side has at least `least` pixels.
+    pub(crate) fn check_side(what: &'static str, given: u32, least: f64) -> Result<(), Self> {
+        let least = least.ceil() as u32;
+        if given < least { Err(Self::TooSmall { what, given, least }) } else { Ok(()) }
     }
 }
 
@@ -256,7 +262,8 @@ impl Drawing {
                     })
                 }
                 Shape::Steps { points, thickness, color } => {
-                    let stroke = Stroke { color: *color, width: grid.thickness(*thickness) };
+                    let color = RGBColor(color.red, color.green, color.blue);
+                    let stroke = ShapeStyle::from(color).stroke_width(grid.thickness(*thickness));
                     let points = grid.points(points);
                     if points.len() > 1 { backend.draw_path(points, &stroke) } else { Ok(()) }
                 }
@@ -318,20 +325,4 @@ impl Drawing {
 /// A title's first line and the notes below it.
 fn title_and_notes(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
-}
-
-/// Colour and width of a line.
-struct Stroke {
-    color: Rgb,
-    width: u32,
-}
-
-impl BackendStyle for Stroke {
-    fn color(&self) -> BackendColor {
-        opaque(self.color)
-    }
-
-    fn stroke_width(&self) -> u32 {
-        self.width
-    }
 }

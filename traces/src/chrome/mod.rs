@@ -15,8 +15,8 @@
 //!
 //! # Source
 //!
-//! The Trace Event Format of Chrome's trace viewer. Perfetto reads it with one more demand: slices
-//! of one thread nest or are apart, so overlapping actions need threads of their own.
+//! The Trace Event Format of Chrome's trace viewer. Perfetto has one more requirement: slices of one thread either nest
+//! or do not overlap, so overlapping actions need threads of their own.
 
 mod read;
 mod write;
@@ -38,7 +38,7 @@ const MEMORY: &str = "memory";
 /// The latest time that is read, 104 days: floats in Perfetto and JavaScript hold whole nanoseconds up to here.
 const LATEST_NANOS: u64 = 1 << 53;
 
-/// Thread of a stream's events; with a `lane` above 0, of those that overlap others.
+/// Thread of a stream's events; with a `lane` above 0, of the events that overlap others.
 fn thread(stream: Stream, lane: usize) -> u64 {
     (1 + stream as usize + lane * Stream::ALL.len()) as u64
 }

@@ -69,7 +69,7 @@ pub enum EventDefect {
         /// Number of tracks in the file.
         num_tracks: usize,
     },
-    /// A thread that is not of a stream.
+    /// A thread that belongs to no stream.
     #[error("`tid` is {tid}, which is no stream")]
     NoSuchStream {
         /// The thread.
@@ -100,7 +100,7 @@ pub enum EventDefect {
 ///
 /// # Errors
 ///
-/// What is not a timeline of ours, with the place: the line and column, or the number of the event.
+/// A text that is not a timeline of ours, with the place of the error: line and column, or the number of the event.
 /// Tracks must be in order of time.
 pub fn read(text: &str) -> Result<Timeline, ReadError> {
     let other = other_data(text)?;

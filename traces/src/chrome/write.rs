@@ -26,7 +26,7 @@ use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 /// ```
 pub fn write(timeline: &Timeline) -> String {
     let threads: Vec<Vec<u64>> = timeline.tracks.iter().map(threads).collect();
-    // Names come before all events: Perfetto assigns a name to the thread with that number that occurred last.
+    // Names come before all events: Perfetto assigns a name to the thread that last occurred with that number.
     let tracks = timeline.tracks.iter().enumerate();
     let mut lines: Vec<String> =
         tracks.clone().flat_map(|(pid, track)| names(pid, track, &threads[pid])).collect();
@@ -180,15 +180,7 @@ impl Arrivals {
     /// The message that `event` sends; `None` if it sends nothing, or if the message would arrive before it leaves.
     fn of_send(&mut self, event: &Event) -> Option<Flow> {
         let Activity::Action(send) = event.activity else { return None };
-        let receive = match send.kind {
-            ActionKind::SendForward => {
-                Action { stage: send.stage.checked_add(1)?, kind: ActionKind::RecvForward, ..send }
-            }
-            ActionKind::SendBackward => {
-                Action { stage: send.stage.checked_sub(1)?, kind: ActionKind::RecvBackward, ..send }
-            }
-            _ => return None,
-        };
+        let receive = send.partner().filter(|_| send.kind.is_send())?;
         let arrival = self.waiting.get_mut(&receive)?.pop_front()?;
         if arrival.end < event.start {
             return None;

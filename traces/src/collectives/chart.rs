@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// Draws the states in rows of as many as fit the paper, with cells as wide as the labels need.
+/// Draws the states in rows. A row has as many states as fit the paper, with cells as wide as the labels need.
 fn draw_states(
     title: &str,
     subtitle: &str,
@@ -123,11 +123,8 @@ fn draw_states(
     let texts = remarks.iter().map(|text| &**text).chain([subtitle]);
     let texts = texts.map(|text| text_width(text, SUBTITLE)).fold(0.0, f64::max);
     let least = (pitch - BETWEEN_STATES).max(texts);
+    DrawError::check_side("width", paper.width, least + 2.0 * MARGIN)?;
     let room = f64::from(paper.width) - 2.0 * MARGIN;
-    if least > room {
-        let least = (least + 2.0 * MARGIN).ceil() as u32;
-        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
-    }
     let columns = ((room + BETWEEN_STATES) / pitch).floor().max(1.0).min(states.len() as f64);
     let width = (columns * pitch - BETWEEN_STATES).max(texts) + 2.0 * MARGIN;
     let columns = columns as usize;
@@ -288,13 +285,11 @@ fn draw_arrow(drawing: &mut Drawing, from: f64, to: f64, cell: Area, theme: Them
 /// Checks that the narrowest cells of more than a few ranks fit, before buffers are computed: the contributions in the
 /// states of a ring grow with the fourth power of the number of ranks.
 fn check_room(num_ranks: u32, has_arrows: bool, paper: &Paper) -> Result<(), DrawError> {
-    let grid = Grid { num_ranks, cell_width: LEAST_CELL_WIDTH, has_arrows };
-    let least = grid.width() + 2.0 * MARGIN;
-    if num_ranks > FEW_RANKS && least > f64::from(paper.width) {
-        let least = least.ceil() as u32;
-        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
+    if num_ranks <= FEW_RANKS {
+        return Ok(());
     }
-    Ok(())
+    let grid = Grid { num_ranks, cell_width: LEAST_CELL_WIDTH, has_arrows };
+    DrawError::check_side("width", paper.width, grid.width() + 2.0 * MARGIN)
 }
 
 fn ranks(num_ranks: u32) -> String {

@@ -34,7 +34,7 @@ pub struct BufferContents {
 }
 
 impl BufferContents {
-    /// Buffers with `sum` of rank and slot in each slot.
+    /// Buffers in which each slot holds `sum(rank, slot)`.
     pub(super) fn new(
         num_ranks: u32,
         num_slots: u32,

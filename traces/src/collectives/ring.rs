@@ -95,7 +95,7 @@ fn step(contents: &mut BufferContents, part: Collective, number: u32) -> RingSte
             for piece in pieces {
                 assert!(there.insert(piece), "a ring adds each contribution once");
             }
-            // A partial sum is not used where it was once it has been sent.
+            // Once a partial sum has been sent, it is no longer used where it was.
             contents.slot_mut(send.from, send.slot).clear();
         } else {
             *there = pieces;

@@ -1,4 +1,4 @@
-//! Pieces of a row from events: overlapping ones, and those too narrow to be seen alone.
+//! Pieces of a row, made from events, of which some overlap and some are too narrow to be seen alone.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// Position of a time; of one outside of the axis, the nearer edge.
+    /// Position of a time; for a time outside of the axis, the nearer edge.
     pub(super) fn x(self, time: Nanos) -> f64 {
         let since = time.clamp(self.from, self.to).saturating_sub(self.from);
         self.left + since.as_f64() * self.pixels_per_nano()
@@ -63,7 +63,8 @@ pub(super) struct DrawnBox {
 pub(super) struct Column {
     pub(super) left: f64,
     pub(super) right: f64,
-    /// Share of the column's time of each look; the rest up to 1 is idle. Of two at the same time each has half.
+    /// Share of the column's time of each look; the rest up to 1 is idle. Of two events at the same time, each has
+    /// half.
     pub(super) shares: BTreeMap<Look, f64>,
 }
 
@@ -86,8 +87,8 @@ pub(super) const COLUMN: f64 = 4.0;
 /// Distance from which narrow passes do not share columns.
 pub(super) const FAR_APART: f64 = 2.0 * COLUMN;
 
-/// Pieces of a stream's events, which are ordered by start and take time. Narrow ones that are `far_apart` do not share
-/// columns. Of two that overlap, `is_upper` chooses the upper where both orders are possible.
+/// Pieces of a stream's events, which are ordered by start and take time. Narrow events that are `far_apart` do not
+/// share columns. Of two events that overlap, `is_upper` chooses the upper one where both orders are possible.
 pub(super) fn pieces(
     events: &[&Event],
     scale: TimeScale,
@@ -153,7 +154,7 @@ fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
     cluster.iter().map(slot).collect()
 }
 
-/// Builder of pieces, with narrow events that are not among them yet.
+/// Builder of pieces, with the narrow events that are not in a piece yet.
 struct PieceBuilder {
     pieces: Vec<RowPiece>,
     /// Origin of columns, and end of the plot.
@@ -172,7 +173,7 @@ impl PieceBuilder {
         Self { pieces: Vec::new(), origin, end, far_apart, reach: None, pixels: BTreeMap::new() }
     }
 
-    /// Adds narrow events that overlap, or one: events that run at the same time have equal parts.
+    /// Adds one narrow event, or several that overlap. Events that run at the same time have equal parts.
     fn add(&mut self, cluster: &[&Event], scale: TimeScale, look: impl Fn(&Event) -> Look) {
         let mut times: Vec<Nanos> = cluster.iter().flat_map(|it| [it.start, it.end]).collect();
         times.sort_unstable();

@@ -23,7 +23,7 @@ const LEAST_PLOT: f64 = 120.0;
 ///
 /// # Errors
 ///
-/// If the picture is too small for what it must show, or what is asked for is not there.
+/// If the picture is too small for what it must show, or the requested part of the step is empty.
 pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, DrawError> {
     let paper = options.paper;
     let [from, to] = options.window.of(timelines)?;
@@ -33,10 +33,7 @@ pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, 
     let names = panels.iter().map(|panel| panel.name_width() + BESIDE_NAMES);
     let left = MARGIN + names.fold(axis_heading_width(), f64::max);
     let right = f64::from(paper.width) - MARGIN - 6.0;
-    if right - left < LEAST_PLOT {
-        let least = (left + LEAST_PLOT + MARGIN + 6.0).ceil() as u32;
-        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
-    }
+    DrawError::check_side("width", paper.width, left + LEAST_PLOT + MARGIN + 6.0)?;
     let scale = TimeScale { left, right, from, to };
 
     let comparison = comparison(timelines);

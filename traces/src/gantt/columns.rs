@@ -65,7 +65,7 @@ impl Columns {
         self.bars
     }
 
-    /// Grains of each look, without those of zero.
+    /// Grains of each look, without looks of zero grains.
     fn heights(&mut self, column: &Column, is_seen: bool) -> Vec<(Look, u32)> {
         /// Limit on the debt to idle time, from bars that were drawn although they round to zero.
         const MOST_OWED: f64 = 1.0;
@@ -92,7 +92,7 @@ impl Columns {
             room -= given;
             heights.insert(*look, given);
         }
-        // The largest look takes the rest, so its error is that of the others together.
+        // The largest look takes the rest, so its error is the sum of the errors of the others.
         heights.insert(*most, room);
         let seen = heights.into_iter().filter(|(_, grains)| *grains > 0.0);
         seen.map(|(look, grains)| (look, grains as u32)).collect()

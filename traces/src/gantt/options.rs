@@ -18,8 +18,8 @@ pub struct GanttOptions {
     pub memory: Visibility,
     /// Part of the step that is drawn.
     pub window: Window,
-    /// Largest number of tracks that are drawn. Of more, an evenly spaced selection is drawn, with the first and the
-    /// last, and the picture says so.
+    /// Largest number of tracks that are drawn. If there are more, an evenly spaced selection with the first and the
+    /// last is drawn, and the picture says so.
     pub max_tracks: u32,
 }
 
@@ -72,7 +72,7 @@ pub enum Window {
         /// End of the span.
         to: Nanos,
     },
-    /// From the start until the first micro-batches, of this number, have been through all their passes.
+    /// From the start until this number of first micro-batches have been through all their passes.
     FirstMicroBatches(u32),
 }
 

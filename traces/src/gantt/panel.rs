@@ -281,8 +281,8 @@ impl<'a> Panel<'a> {
         self.rows.iter().map(|row| row.num_stages).max().unwrap_or_default()
     }
 
-    /// Text size of a number in a box of `width` pixels: `usual` if it fits, in narrower boxes the smallest, so that no
-    /// whole kind of passes is without; `None` where that does not fit.
+    /// Text size of a number in a box of `width` pixels: `usual` if it fits, or else the smallest size, so that no
+    /// whole kind of passes is without numbers; `None` where that does not fit either.
     pub(super) fn number_size_in(&self, width: f64, usual: f64) -> Option<f64> {
         let has_room = |size: &f64| self.number_width * size + BESIDE_NUMBER <= width;
         [usual, SMALLEST_NUMBER].into_iter().find(has_room)

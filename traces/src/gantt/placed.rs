@@ -14,7 +14,7 @@ use crate::palette::Rgb;
 const TICK: f64 = 10.0;
 /// Gap between the names of rows and the plot.
 pub(super) const BESIDE_NAMES: f64 = 8.0;
-/// Gap between the heading of the time axis and the plot, half of the first number within it.
+/// Gap between the heading of the time axis and the plot; it holds half of the first number.
 const AXIS_HEADING_GAP: f64 = 18.0;
 /// Gap between lanes, and between boxes and the first lane.
 const BETWEEN_LANES: f64 = 1.0;

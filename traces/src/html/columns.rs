@@ -6,9 +6,9 @@
 //! ```text
 //! number   zigzag (0, -1, 1, -2, ..), then 7 bits a byte, lowest first, the top bit set on all but
 //!          the last byte
-//! event    2 kind + 1 and start - end of the event before, if it is to the last of its kind on its
-//!          row as the next micro-batch is: one more, the rest the same; else 2 kind, start - end,
-//!          and by what duration, stage, micro-batch and bytes differ from the last of its kind
+//! event    2 kind + 1 and start - end of the event before, if it differs from the last event of its kind on its
+//!          row only by the next micro-batch; else 2 kind, start - end of the event before, and the differences
+//!          of duration, stage, micro-batch and bytes from the last event of its kind
 //! memory   time and bytes, each less that of the point before
 //! ```
 

@@ -9,10 +9,10 @@ use super::{columns, script_json, with_data};
 use crate::gantt::TimeAxis;
 use crate::timeline::Timeline;
 
-/// JSON that may be in a `script` element: `before` and `after`, the page around its data, and `data`, the data of all
+/// JSON that may be in a `script` element. `before` and `after` are the page around its data; `data` is the data of all
 /// timelines.
 ///
-/// A page consists of `before`, the data with the chosen ones of `data.timelines`, each `<` in it written `\\u003c`,
+/// A page consists of `before`, the data with the chosen ones of `data.timelines`, each `<` in it written `\u003c`,
 /// and `after`.
 pub fn viewer(timelines: &[&Timeline]) -> String {
     let place = Cell::new(0);

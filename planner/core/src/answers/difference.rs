@@ -20,7 +20,7 @@ pub struct Difference {
     pub likelihood_first_is_faster: f64,
     /// Terms of the step time, the largest difference first.
     pub terms: Vec<TermDifference>,
-    /// Lines of memory of the fullest ranks, of which at least one plan has any.
+    /// Memory of the fullest ranks, line by line, without the lines that are zero in both plans.
     pub memory: Vec<MemoryDifference>,
 }
 
@@ -52,7 +52,7 @@ pub struct MemoryDifference {
 }
 
 impl Difference {
-    /// Compares the second of two plans with the first; the two may be of different problems.
+    /// Compares the second of two plans with the first; the two plans may solve different problems.
     pub fn of(first: (&Problem, &EvaluatedPlan), second: (&Problem, &EvaluatedPlan)) -> Self {
         let both = [first, second];
         let times = both.map(|(_, found)| found.evaluation.step_time);

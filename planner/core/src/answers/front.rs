@@ -59,8 +59,9 @@ pub(super) fn on_fewer(request: &Request) -> Request {
     Request { fixed, top: 1, find_closest: false, less_headroom: false, ..*request }
 }
 
-/// Pareto front of plans for one batch, over time, memory and GPUs. Searches on all GPUs, half of them and so on, each
-/// time with a tenth less memory, until no plan fits or the time is over. Plans on the fewest GPUs come last.
+/// Pareto front of plans for one batch, over time, memory and GPUs. Searches on all GPUs, on half of them and so on. On
+/// each number of GPUs, each search has a tenth less memory than the plan before it took, until no plan fits or the
+/// time is over. Plans on the fewest GPUs come last.
 ///
 /// # Errors
 ///
@@ -76,7 +77,7 @@ pub fn front(
         let mut problem = problem.with_gpus(gpus)?;
         loop {
             let outcome = search(&problem, &request, &mut |_| go());
-            // The best plan of a search that was stopped need not be the best of all.
+            // A search that was stopped may not have found the best plan.
             let is_best = outcome.stop_reason == StopReason::Exhausted;
             let best = outcome.plans.into_iter().next().filter(|_| is_best);
             let Some(found) = best else { break };
@@ -123,8 +124,8 @@ pub fn least_memory(
     Some(most)
 }
 
-/// The best plan for the same batch on all GPUs, half of them and so on, as far as the time goes; the fewest GPU
-/// seconds of a step first.
+/// The best plans for the same batch on all GPUs, on half of them and so on, until the time is over. Plans with the
+/// fewest GPU seconds per step come first.
 ///
 /// # Errors
 ///

@@ -19,8 +19,8 @@ const SHORTEST_SEQUENCE: u64 = 256;
 /// Largest number of doublings of the batch that are tried.
 const DOUBLINGS: u32 = 14;
 
-/// The problem with the longest sequence for which a plan fits, to an eighth; `None` if none fits. The tokens of a step
-/// stay the same, with at least one sequence, unless `holds_batch` keeps the global batch size.
+/// The problem with the longest sequence for which a plan fits, to a resolution of an eighth; `None` if no plan fits.
+/// The tokens of a step stay the same, with at least one sequence, unless `holds_batch` keeps the global batch size.
 pub fn longest_sequence(
     problem: &Problem,
     request: &Request,
@@ -31,8 +31,8 @@ pub fn longest_sequence(
     let training = problem.training;
     let tokens = training.global_batch_size * training.sequence_length;
     let odd = odd_part(problem);
-    // Context-parallel ranks share a sequence and replicas the batch: where their numbers have odd factors, so have
-    // these.
+    // Context-parallel ranks share a sequence, and replicas share the batch. If the number of GPUs has odd factors,
+    // lengths and batches that are multiples of them are tried too.
     let posed = |length: u64| {
         let of_odd = length - length % (SHORTEST_SEQUENCE * odd);
         let lengths = [(length, 1), (of_odd, odd)].into_iter();
@@ -46,11 +46,12 @@ pub fn longest_sequence(
     let fits = |longer: &Problem, go: &mut (dyn FnMut() -> Go + Send)| {
         !first_fit(longer, request, go).plans.is_empty()
     };
-    // The length at hand may be known to fit.
+    // The caller may know that the present length fits.
     let mut longest = is_fit.then(|| (problem.clone(), training.sequence_length));
     let mut length = if is_fit { 2 * training.sequence_length } else { SHORTEST_SEQUENCE };
     while length <= LONGEST_SEQUENCE && go() == Go::On {
-        // The first may be shorter than the documents. One whose tensors are too large to be counted does not fit.
+        // The first lengths may be shorter than the documents. A length at which tensors are too large to be counted
+        // does not fit.
         let all: Vec<Problem> = posed(length).flatten().collect();
         let is_too_short = all.is_empty() && longest.is_none();
         match all.into_iter().find(|longer| fits(longer, go)) {
@@ -86,7 +87,7 @@ pub struct BatchPoint {
     pub global_batch_size: u64,
     /// Step time, in seconds.
     pub step_time_seconds: f64,
-    /// Tokens, or samples, a second on each GPU, whether the plan uses it or not.
+    /// Tokens, or samples, per second and GPU; GPUs that the plan does not use count too.
     pub tokens_per_second_per_gpu: f64,
     /// The plan.
     #[serde(rename = "layout", serialize_with = "layout_of")]
@@ -96,8 +97,8 @@ pub struct BatchPoint {
     pub nodes: Option<String>,
 }
 
-/// The best plans of growing batches, each twice the one before, until a doubling gains less than can be told apart.
-/// Batches are multiples of the odd part of the number of GPUs, so that replicas divide them.
+/// The best plans of growing batches, each twice the one before, until a doubling gains too little to tell the two
+/// apart. Batches are multiples of the odd part of the number of GPUs, so that replicas divide them.
 ///
 /// # Errors
 ///

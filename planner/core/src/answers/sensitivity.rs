@@ -14,10 +14,10 @@ pub struct Sensitivity {
     pub constant: &'static str,
     /// Factor by which the time or the size behind the constant differs.
     pub factor: f64,
-    /// Share by which the plan would be slower than the best one at that factor: the smallest factor of those tried at
-    /// which the choice changes, or else the largest.
+    /// Share by which the plan would be slower than the best plan at `factor`. That is the smallest factor tried at
+    /// which the choice changes, or else the largest factor tried.
     pub loses: f64,
-    /// True if the plan would no longer fit, or would lose more than can be told from nothing.
+    /// True if the plan would no longer fit, or would lose more time than the model can resolve.
     pub changes: bool,
     /// True if the plan would no longer fit in memory.
     pub is_too_large: bool,
@@ -78,9 +78,10 @@ pub fn sensitivities(
                 let (own, _) = simulated(&other, plan.layout, &plan.stage_ends);
                 let at = other.at_rank(&plan.layout, own.evaluation.fullest_rank);
                 let is_too_large = !at.fits_with_headroom(&own.evaluation.memory);
-                // Without any plan that fits there is no choice.
+                // If no plan fits, there is no choice.
                 let Some(best) = outcome.plans.first() else { break };
-                // The plan's stages were cut for other costs, and may happen to be cut better.
+                // The plan's stages were cut for other costs, but may happen to be faster than those of the best plan
+                // found.
                 let loses = (own.evaluation.step_time / best.evaluation.step_time - 1.0).max(0.0);
                 let changes = is_too_large || loses > RESOLUTION;
                 let best = *best.layout;

@@ -32,7 +32,7 @@ pub enum WhyNot {
         /// The layout that exceeds it least.
         #[serde(rename = "layout", serialize_with = "layout_of")]
         closest: Box<EvaluatedPlan>,
-        /// Bytes by which it does.
+        /// Bytes by which that layout exceeds the memory.
         missing_bytes: Bytes,
     },
     /// The best plan with it is no slower than the chosen plan, which is simpler.
@@ -68,8 +68,8 @@ pub enum WhyNot {
     Unknown,
 }
 
-/// Reason why a plan of a problem, the best of a request, lacks the options of `asked`, which include those that the
-/// request fixes; and where GPUs are of several kinds the nodes, of those of `all`, that are best with these options.
+/// Reason why the best plan of a request lacks the options of `asked`, which include those that the request fixes.
+/// Where GPUs are of several kinds, also the nodes of `all` that are best with these options.
 pub fn why_not(
     (problem, plan): (&Problem, &EvaluatedPlan),
     all: &Problem,
@@ -90,7 +90,7 @@ pub fn why_not(
     }
 }
 
-/// Reason why a plan lacks the options of a request, by the best that has them.
+/// Reason why a plan lacks the options of a request, found by comparing it with the best plan that has them.
 fn compared(
     plan: (&Problem, &EvaluatedPlan),
     problem: &Problem,

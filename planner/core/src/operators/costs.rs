@@ -20,7 +20,7 @@ pub trait SplitCosts: Sync {
     /// Time of a collective over the ranks of these axes, on a whole buffer of `bytes`.
     fn exchange(&self, collective: Collective, axes: ByMeshAxis<bool>, bytes: Bytes) -> Seconds;
 
-    /// Kernels of an operator's part, and the memory that it takes.
+    /// Kernels of one rank's part of an operator, and the memory that they take.
     fn kernels(&self, split: &SplitOp, operator: &Operator<'_>, reads_data: bool) -> SplitKernels;
 
     /// Time to add up two gradients of `bytes` each.
@@ -32,8 +32,8 @@ pub trait SplitCosts: Sync {
     /// Bytes of an element in the precision of the step.
     fn compute_bytes(&self) -> u64;
 
-    /// Times of the reduction of the gradients of `elements` over these axes, as part of a bucket, and of a gather of
-    /// these parameters, where each rank has a share of them.
+    /// Times, as a part of a bucket, of reducing the gradients of `elements` parameters over these axes, and of
+    /// gathering these parameters where each rank has a share of them.
     fn replication(&self, axes: ByMeshAxis<bool>, elements: u64) -> [Seconds; 2];
 
     /// Time of the update of `elements`.
@@ -44,10 +44,10 @@ pub trait SplitCosts: Sync {
         Seconds::ZERO
     }
 
-    /// Memory of `held` parameters, of which a rank updates `owned`, in bytes.
+    /// Bytes of the states of a rank that holds `held` parameters and updates `owned` of them.
     fn states(&self, held: u64, owned: u64) -> f64;
 
-    /// States of common parameters that ranks share.
+    /// ZeRO stage: the states that are sharded over the ranks that have the same parameters.
     fn zero(&self) -> ZeroStage;
 }
 
@@ -64,7 +64,7 @@ pub struct SplitKernels {
     pub working: Bytes,
 }
 
-/// A way of splitting an operator, with what it costs a rank.
+/// A way of splitting an operator, with its costs on a rank.
 #[derive(Clone, Debug)]
 pub struct SplitChoice {
     /// The splits.
@@ -111,7 +111,7 @@ impl SplitChoice {
                 let times = costs.replication(parameter.is_summed, parameter.elements);
                 replication.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
             }
-            // Ranks that add up its gradient share its states; those that compute the same do not.
+            // Ranks that add up its gradient share its states; ranks that compute the same gradient do not.
             let copies: u64 = (0..MESH_AXES)
                 .filter(|axis| costs.zero() > ZeroStage::None && parameter.is_summed[*axis])
                 .map(|axis| u64::from(mesh[axis]))
@@ -152,8 +152,8 @@ pub fn moved(
     [forward, backward]
 }
 
-/// Time of collectives along the axes of a mesh, one after the other: of both axes together where they are alike. What
-/// makes the tensor smaller comes before what makes it larger.
+/// Time of collectives along the axes of a mesh, one after the other, or over both axes together where the collectives
+/// are alike. A collective that makes the tensor smaller comes before one that makes it larger.
 fn in_turn(
     costs: &impl SplitCosts,
     mesh: ByMeshAxis<u32>,
@@ -248,7 +248,7 @@ impl SplitCosts for OnHardware<'_> {
         let groups = ShapeKey::groups_of(&Sharding::NONE);
         let passes = BlockPasses::new(&split.block, &setting, &groups, hardware);
         let seconds = |time: Nanos| Seconds::from(time);
-        // The wait for the host makes of both times the root of their squares' sum.
+        // The total is the root sum of squares of the times of device and host.
         let host = |device: Nanos, total: Nanos| {
             let [device, total] = [device, total].map(|it| seconds(it).get());
             Seconds::new((total * total - device * device).max(0.0).sqrt())
@@ -313,25 +313,10 @@ impl SplitCosts for OnHardware<'_> {
     }
 
     fn states(&self, held: u64, owned: u64) -> f64 {
-        model_states(self.bytes, self.zero, [held, owned]).total().as_f64()
+        ModelStates::of_rank([held, owned], self.zero, self.bytes).total().as_f64()
     }
 
     fn zero(&self) -> ZeroStage {
         self.zero
-    }
-}
-
-/// Model states of a rank that uses `held` parameters and updates `owned` of them.
-pub(super) fn model_states(
-    bytes: StateBytes,
-    zero: ZeroStage,
-    [held, owned]: [u64; 2],
-) -> ModelStates {
-    let is_sharded = zero == ZeroStage::Parameters;
-    let (kept, of_weight) = if is_sharded { (owned, bytes.shard) } else { (held, bytes.parameter) };
-    ModelStates {
-        parameters: Bytes::new(kept * of_weight),
-        gradients: Bytes::new(kept * bytes.gradient),
-        optimizer: Bytes::from_f64(owned as f64 * bytes.optimizer),
     }
 }

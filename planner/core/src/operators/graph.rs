@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::{Block, ClassId, Graph, Keeps, Node, OpId, OpKind, Tensor};
 
-/// An operator, with where its inputs come from.
+/// An operator, with the sources of its inputs.
 #[derive(Clone, Debug)]
 pub struct Operator<'a> {
-    /// Name, with the position of its block where several are alike.
+    /// Name, with the position of its block where several blocks are alike.
     pub name: String,
     /// Class of its block.
     pub class: ClassId,
@@ -23,7 +23,7 @@ pub struct Operator<'a> {
     pub saves_first: Vec<bool>,
 }
 
-/// All operators of a model but its inputs, each after those that it reads.
+/// All operators of a model except its inputs, each after the operators that it reads.
 #[derive(Clone, Debug)]
 pub struct Operators<'a> {
     graph: &'a Graph,
@@ -31,7 +31,7 @@ pub struct Operators<'a> {
     pub all: Vec<Operator<'a>>,
 }
 
-/// A tensor: what an operator puts out, or data, by the position of its block and the input's id.
+/// A tensor: the output of an operator; or data, given by the position of the block and the id of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Made(usize),
@@ -106,7 +106,7 @@ impl<'a> Operators<'a> {
         [forward.clone(), backward.collect()]
     }
 
-    /// For each operator, those that read its output, with the slot.
+    /// For each operator, the operators that read its output, each with its input slot.
     pub fn readers(&self) -> Vec<Vec<(usize, usize)>> {
         let mut readers = vec![Vec::new(); self.all.len()];
         for (reader, operator) in self.all.iter().enumerate() {
@@ -119,7 +119,8 @@ impl<'a> Operators<'a> {
         readers
     }
 
-    /// Number of gradients of the output of `maker` that are added up, with one for all products that run as one.
+    /// Number of gradients of the output of `maker` that are added up; products that run as one have one gradient
+    /// together.
     pub fn num_gradients(&self, maker: usize, readers: &[(usize, usize)], is_fused: bool) -> u64 {
         if !self.all[maker].requires_grad {
             return 0;
@@ -134,7 +135,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// Where the inputs of a block come from: each output of the block before goes to the first free input of its shape; all
+/// Sources of a block's inputs. Each output of the block before goes to the first free input of the same shape; all
 /// other inputs are data.
 fn taken(block: &Block, position: usize, given: &[(usize, &Tensor)]) -> BTreeMap<OpId, Source> {
     let inputs: Vec<Node<'_>> =

@@ -1,4 +1,4 @@
-//! Operators of a graph split one by one over the GPUs of a step: the choice for each, and the step that follows.
+//! Operators of a graph split one by one over the GPUs of a step: the choice for each operator, and the resulting step.
 
 pub mod costs;
 pub mod graph;

@@ -1,14 +1,14 @@
-//! A plan with a choice for each operator: what it predicts.
+//! A plan with a choice for each operator, and its predicted time and memory.
 
 use std::collections::BTreeMap;
 
+use cost_models::states::ModelStates;
 use ir::graph::{ByMeshAxis, Sharding, SplitDim};
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::{Breakdown, MemoryUse, Prediction};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
-use super::costs::model_states;
 use super::graph::Operators;
 use super::step::OperatorStep;
 use crate::problem::Problem;
@@ -24,7 +24,7 @@ pub struct SplitOperator {
     pub splits: BTreeMap<SplitDim, u32>,
 }
 
-/// A choice for each operator, with the step that it makes.
+/// A choice for each operator, with the resulting step.
 #[derive(Clone, Debug)]
 pub struct OperatorPlan {
     /// Ranks of a stage along each axis of the mesh, neighbours first.
@@ -37,7 +37,8 @@ pub struct OperatorPlan {
     pub operators: Vec<SplitOperator>,
     /// Predicted time and memory.
     pub prediction: Prediction,
-    /// Time of the exchanges of a rank in a step, overlapped or not; of stages, those that are waited for.
+    /// Time of the exchanges of a rank in a step, overlapped or not; for a plan of stages, only of those for which the
+    /// rank waits.
     pub communication: Seconds,
 }
 
@@ -111,13 +112,13 @@ impl OperatorPlan {
 /// Memory of a rank at the peak of a step.
 pub(super) fn memory(problem: &Problem, zero: ZeroStage, played: &OperatorStep) -> MemoryUse {
     let bytes = problem.state_bytes();
-    let states = model_states(bytes, zero, [played.held, played.owned]);
+    let states = ModelStates::of_rank([played.held, played.owned], zero, bytes);
     let libraries = libraries(&problem.hardware, problem.facts.has_experts);
     let memory = MemoryUse {
         parameters_bytes: states.parameters,
         gradients_bytes: states.gradients,
         optimizer_bytes: states.optimizer,
-        // The block that computes and the one that comes next, as for all other plans.
+        // Gathered parameters of the block that computes and of the next one, as in all other plans.
         gathered_bytes: Bytes::new(played.gathered * (2 * bytes.parameter + bytes.gradient)),
         activations_bytes: Bytes::from_f64(played.saved),
         workspace_bytes: libraries.workspace_bytes + Bytes::from_f64(played.working),

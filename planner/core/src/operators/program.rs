@@ -1,4 +1,5 @@
-//! One choice for each of several variables, at the least sum of costs: of single choices, and of choices of pairs.
+//! Makes one choice for each of several variables, at the least sum of costs. Single choices have costs, and pairs of
+//! choices of two variables.
 //!
 //! Eliminating variables one by one is exact, and fast on graphs that are nearly series and parallel: chains, residual
 //! sums, branches, ladders. Where a table would become too large, it is split in two, after which the sum is a lower
@@ -14,7 +15,8 @@ const LARGEST_TABLE: usize = 1 << 22;
 pub struct PairwiseProgram {
     /// Cost of each choice of each variable.
     costs: Vec<Vec<f64>>,
-    /// Cost of each pair of choices of two variables, the first's choices being rows; the first is the smaller.
+    /// Cost of each pair of choices of two variables, with the choices of the first as rows. The first variable has the
+    /// smaller index.
     pairs: BTreeMap<[usize; 2], Vec<f64>>,
 }
 
@@ -36,7 +38,7 @@ struct Table {
     costs: Vec<f64>,
 }
 
-/// The variable that was eliminated, with its best choice by those of the variables that it shared tables with.
+/// An eliminated variable, with its best choice for each combination of choices of the variables in its tables.
 struct Eliminated {
     variable: usize,
     given: Vec<usize>,
@@ -137,7 +139,8 @@ impl Elimination {
             elimination.add(Table { variables: pair.to_vec(), costs: costs.clone() });
         }
         for variable in 0..num {
-            elimination.key[variable] = elimination.entries(variable);
+            let tables = elimination.of_variable[variable].iter().copied();
+            elimination.key[variable] = elimination.entries(variable, tables);
             elimination.order.insert((elimination.key[variable], variable));
         }
         elimination
@@ -165,14 +168,15 @@ impl Elimination {
         all.into_iter().filter(|other| *other != variable).collect()
     }
 
-    /// Entries that the elimination of a variable compares.
-    fn entries(&self, variable: usize) -> usize {
-        let given = self.neighbours(self.of_variable[variable].iter().copied(), variable);
+    /// Entries that the elimination of a variable from these tables compares.
+    fn entries(&self, variable: usize, tables: impl Iterator<Item = usize>) -> usize {
+        let given = self.neighbours(tables, variable);
         let sizes = given.iter().map(|other| self.sizes[*other]);
         sizes.fold(self.sizes[variable], usize::saturating_mul)
     }
 
-    /// Replaces the tables of a variable by one of its best choice, or by several where that would be too large.
+    /// Replaces the tables of a variable by one table with the costs of its best choice, or by several where that one
+    /// would be too large.
     fn eliminate(&mut self, variable: usize, largest: usize) -> Eliminated {
         let own: Vec<usize> = std::mem::take(&mut self.of_variable[variable]).into_iter().collect();
         let mut touched = BTreeSet::new();
@@ -191,21 +195,16 @@ impl Elimination {
         }
         for other in touched {
             self.order.remove(&(self.key[other], other));
-            self.key[other] = self.entries(other);
+            self.key[other] = self.entries(other, self.of_variable[other].iter().copied());
             self.order.insert((self.key[other], other));
         }
         first.expect("each variable has the table of its own costs")
     }
 
-    /// The tables of a variable in groups that are small enough; one group, where all together are. The largest tables
-    /// come first.
+    /// The tables of a variable in groups that are small enough to combine; one group, if all tables together are small
+    /// enough. The largest tables come first.
     fn groups(&mut self, variable: usize, own: &[usize], largest: usize) -> Vec<Vec<usize>> {
-        let entries = |elimination: &Self, group: &[usize]| {
-            let given = elimination.neighbours(group.iter().copied(), variable);
-            let sizes = given.iter().map(|other| elimination.sizes[*other]);
-            sizes.fold(elimination.sizes[variable], usize::saturating_mul)
-        };
-        if entries(self, own) <= largest {
+        if self.entries(variable, own.iter().copied()) <= largest {
             return vec![own.to_vec()];
         }
         self.was_split = true;
@@ -215,7 +214,7 @@ impl Elimination {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for table in by_size {
             let fits = |group: &&mut Vec<usize>| {
-                entries(self, &[group.as_slice(), &[table]].concat()) <= largest
+                self.entries(variable, group.iter().copied().chain([table])) <= largest
             };
             match groups.iter_mut().find(fits) {
                 Some(group) => group.push(table),
@@ -225,12 +224,13 @@ impl Elimination {
         groups
     }
 
-    /// The least cost over the choices of a variable, and the choice, by those of `given`.
+    /// The least cost over the choices of a variable, and that choice, for each combination of choices of `given`.
     fn minimum(&self, variable: usize, given: &[usize], group: &[usize]) -> (Vec<f64>, Vec<u16>) {
         let sizes: Vec<usize> = given.iter().map(|other| self.sizes[*other]).collect();
         let count: usize = sizes.iter().product();
         let tables = group.iter().filter_map(|table| self.tables[*table].as_ref());
-        // Each table's distance between neighbouring choices, of `given` and of the variable.
+        // For each table, the distance between neighbouring choices of each variable in `given`, and of the variable
+        // itself.
         let strides: Vec<(&[f64], Vec<usize>, usize)> = tables
             .map(|table| {
                 let stride = |of: usize| {
@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// The best by a 0/1 variable for each choice, and one for each pair of choices.
+    /// The least cost by an integer program, with a 0/1 variable for each choice and for each pair of choices.
     fn by_integer_program(program: &PairwiseProgram) -> f64 {
         let mut variables = ProblemVariables::new();
         let mut objective = Expression::from(0.0);

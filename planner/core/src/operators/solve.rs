@@ -1,4 +1,4 @@
-//! The choice for each operator that makes the step shortest, within the memory of a GPU.
+//! Finds the choice for each operator with which the step is shortest, within the memory of a GPU.
 
 use std::sync::Mutex;
 
@@ -14,24 +14,24 @@ use super::step::OperatorStep;
 use crate::problem::Problem;
 use crate::search::{self, Go, Request, StopReason};
 
-/// Plans found, and what is proven of them.
+/// Plans found, and the proven bound on their times.
 #[derive(Clone, Debug)]
 pub struct OperatorSearch {
-    /// Plans that fit, the fastest first; or, where none does, the one that misses by least.
+    /// Plans that fit, the fastest first; or, if none fits, the plan that exceeds the memory least.
     pub plans: Vec<OperatorPlan>,
-    /// No plan without stages and with as many micro-batches takes less time than this, in seconds; zero where the
-    /// search was stopped.
+    /// Lower bound, in seconds, of the time of any plan without stages and with the same number of micro-batches as the
+    /// fastest of them; zero where the search was stopped.
     pub bound: f64,
-    /// Ways of splitting all operators over all meshes.
+    /// Number of ways of splitting the operators, over all meshes.
     pub candidates: u64,
-    /// Steps that were played.
+    /// Number of steps that were simulated.
     pub evaluated: u64,
     /// Reason why the search ended.
     pub stop_reason: StopReason,
 }
 
 impl OperatorSearch {
-    /// Share of the fastest plan's time by which any other without stages could be faster, at most; `None` where
+    /// Largest share of the fastest plan's time by which another plan without stages could be faster; `None` where
     /// nothing fits or the search was stopped.
     pub fn gap(&self) -> Option<f64> {
         let fastest = self.plans.first().filter(|_| self.bound > 0.0)?.time();
@@ -39,19 +39,20 @@ impl OperatorSearch {
     }
 }
 
-/// ZeRO stages: the states of common parameters that ranks may share; gradients are shared with the parameters.
+/// ZeRO stages to try for the states of parameters that several ranks have. Gradients are sharded only together with
+/// the parameters.
 const STAGES: [ZeroStage; 3] = [ZeroStage::OptimizerState, ZeroStage::None, ZeroStage::Parameters];
 
-/// The most operators that are played to improve one plan, by changing one of them at a time.
+/// Largest number of operators over all steps simulated to improve one plan, one changed operator at a time.
 const MOST_PLAYED: u64 = 500_000;
 
 /// Halvings of an interval of weights.
 const HALVINGS: usize = 8;
 
-/// Time over that of the fastest up to which a plan is improved.
+/// Largest ratio of a plan's time to that of the fastest plan with which the plan is still improved.
 const WORTH_IMPROVING: f64 = 1.05;
 
-/// The least price of a byte of memory, in seconds, and the factor between those that are tried.
+/// The least price of a byte of memory, in seconds, and the factor between the prices that are tried.
 const LEAST_PRICE: f64 = 1e-13;
 const PRICE_STEP: f64 = 30.0;
 
@@ -79,7 +80,7 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Operator
     };
     let misses = |plan: &OperatorPlan| plan.prediction.peak_memory_bytes;
     let mut closest: Option<OperatorPlan> = None;
-    // The fastest plan so far, which a larger number of micro-batches may beat where memory holds it back.
+    // Time of the fastest plan so far. Where memory limits it, a plan with more micro-batches may be faster.
     let mut fastest_fitting = f64::INFINITY;
     for num_micro_batches in (1..=batch).filter(|count| batch.is_multiple_of(*count)) {
         let costs = ways.iter().map(|&(mesh, zero)| {
@@ -155,7 +156,8 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Operator
     found
 }
 
-/// The best plan of pipeline stages that share operators over the batch alone, as it is found for all graphs.
+/// The best plan of pipeline stages that split operators over the batch only, found by the search that serves all
+/// graphs.
 fn of_stages(problem: &Problem, operators: &Operators<'_>) -> Option<OperatorPlan> {
     let fixed = PartialLayout {
         tensor_parallel: 1.into(),
@@ -168,7 +170,7 @@ fn of_stages(problem: &Problem, operators: &Operators<'_>) -> Option<OperatorPla
     found.plans.first().map(|found| OperatorPlan::of_stages(problem, operators, found))
 }
 
-/// Meshes of two axes over all ranks; that of one axis first.
+/// Meshes of two axes over all ranks, starting with the mesh of one axis.
 fn meshes(num_gpus: u32) -> impl Iterator<Item = ByMeshAxis<u32>> {
     let inner = (2..=num_gpus).rev().chain((num_gpus == 1).then_some(1));
     inner
@@ -183,7 +185,7 @@ struct Search<'a, C> {
     space: SplitSpace<'a>,
     /// Lower bound of the time of a step that fits.
     bound: f64,
-    /// Weights by which memory is met.
+    /// Weights from which the price of memory is raised until a choice fits.
     weights: TermWeights,
     evaluated: u64,
     found: Vec<(Vec<usize>, OperatorStep)>,
@@ -201,13 +203,14 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         let mut angles = self.angles(&by_batch);
         self.offer(by_batch);
         if self.space.least_memory() > self.most_additive() {
-            // Nothing fits: what takes least memory is the closest to it.
+            // Nothing fits: the choice that takes least memory is closest to fitting.
             let by_memory = TermWeights { byte: 1.0, ..TermWeights::of_kernels(1.0, angles) };
             self.solved(&by_memory);
             self.bound = f64::INFINITY;
             return;
         }
-        // Angles between device and host are those of what is found: the bound is then that of its own sums.
+        // The angles between device and host are those of the choice found before, so that the weighted sum becomes the
+        // time of that choice.
         for _ in 0..2 {
             let choices = self.solved(&TermWeights::of_kernels(1.0, angles));
             angles = self.angles(&choices);
@@ -248,8 +251,8 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         choices
     }
 
-    /// Exchanges of parameters cost nothing while kernels hide them. Where they take longer than the kernels, the
-    /// weight of both is between.
+    /// Exchanges of parameters cost nothing while kernels hide them. Where they take longer than the kernels, the best
+    /// weights lie between kernels and exchanges.
     fn balance_network(&mut self) {
         let angles = self.weights.angles.clone();
         let is_hidden = |search: &mut Self, kernels: f64| {
@@ -260,7 +263,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
             replication <= played.kernels + played.host
         };
         if is_hidden(self, 1.0) {
-            // What is left over at the end counts a little: less of it is better.
+            // Exchanges that remain at the end are not hidden, so they count a little.
             for kernels in [0.99, 0.9, 0.5] {
                 self.solved(&TermWeights::of_kernels(kernels, angles.clone()));
             }
@@ -273,7 +276,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         }
     }
 
-    /// Raises the price of memory until what is chosen fits.
+    /// Raises the price of memory until the choice fits.
     fn fit_memory(&mut self) {
         if self.fits_best() {
             return;
@@ -295,7 +298,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         }
     }
 
-    /// True if the fastest found fits.
+    /// True if the fastest choice found fits.
     fn fits_best(&self) -> bool {
         let fastest = self.found.iter().min_by(|a, b| a.1.time().total_cmp(&b.1.time()));
         fastest.is_some_and(|(_, played)| self.fits(played))
@@ -333,7 +336,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         self.offer(choices);
     }
 
-    /// The choices that split every operator over the batch, where it can be.
+    /// The choices that split every operator over the batch, where that is possible.
     fn by_batch(&self) -> Vec<usize> {
         let of = |choices: &[SplitChoice]| {
             let is_batch = |split: &Option<SplitDim>| *split == Some(SplitDim::Batch);
@@ -370,7 +373,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         sums.into_iter().map(|passes| passes.map(unit)).collect()
     }
 
-    /// The most bytes of states and saved activations of a plan that fits.
+    /// Largest number of bytes of states and saved activations with which a plan fits.
     fn most_additive(&self) -> f64 {
         let least = memory(self.problem, self.costs.zero(), &OperatorStep::default()).total();
         self.problem.memory_budget.saturating_sub(least).as_f64()

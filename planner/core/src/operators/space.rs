@@ -1,4 +1,5 @@
-//! All ways of splitting the operators of a model over one mesh, with what each costs, and the programs that choose.
+//! All ways of splitting the operators of a model over one mesh, with the costs of each, and the programs that choose
+//! among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,18 +21,19 @@ pub struct SplitSpace<'a> {
     pub mesh: ByMeshAxis<u32>,
     /// Micro-batches of a step.
     pub num_micro_batches: u64,
-    /// States of common parameters that ranks share.
+    /// ZeRO stage: the states that are sharded over the ranks that have the same parameters.
     zero: ZeroStage,
     /// Ways of splitting each operator.
     pub choices: Vec<Arc<[SplitChoice]>>,
     sizes: Sizes,
-    /// For each operator, those that read its output, with the slot.
+    /// For each operator, the operators that read its output, each with its input slot.
     pub(super) readers: Vec<Vec<(usize, usize)>>,
     /// Operators of each block, in the order of forward and of backward.
     pub(super) blocks: [Vec<Vec<usize>>; 2],
     /// Costs of moving tensors, which do not depend on weights; single choices cost nothing yet.
     program: PairwiseProgram,
-    /// Variables of tensors that several operators read, with their makers, and the times to add up the gradients.
+    /// For each tensor that several operators read: its variable, the operator that makes it, and the times to add up
+    /// its gradients.
     sums: Vec<(usize, usize, Vec<Seconds>)>,
 }
 
@@ -49,14 +51,15 @@ pub struct TermWeights {
 }
 
 impl TermWeights {
-    /// Weights of a bound: kernels and the exchanges that overlap them take no less than any mean of both.
+    /// Weights of a bound: kernels and the exchanges that overlap them take no less time than any weighted mean of
+    /// both.
     pub const fn of_kernels(kernels: f64, angles: Vec<[[f64; 2]; 2]>) -> Self {
         Self { kernels, replication: 1.0 - kernels, angles, byte: 0.0 }
     }
 }
 
 impl<'a> SplitSpace<'a> {
-    /// All ways over `mesh`, of micro-batches of `sizes`.
+    /// All ways of splitting over `mesh`, for micro-batches of `sizes`.
     pub fn new(
         costs: &impl SplitCosts,
         operators: &'a Operators<'a>,
@@ -104,8 +107,9 @@ impl<'a> SplitSpace<'a> {
         moved(costs, self.mesh, tensor, elements, placements, self.requires_grad(maker))
     }
 
-    /// Costs of moving each tensor to where it is read. A tensor that several operators read is moved once for all that
-    /// want it alike, so it has a variable of its own: the placement in which it is kept for them.
+    /// Costs of moving each tensor to where it is read. A tensor that several operators read is moved once for all
+    /// readers that want the same placement. So it has a variable of its own: the placement in which it is kept for its
+    /// readers.
     fn moves(
         &self,
         costs: &impl SplitCosts,
@@ -164,7 +168,7 @@ impl<'a> SplitSpace<'a> {
         costs.gradient_sum(Bytes::new(bytes)) * count.saturating_sub(1) as f64
     }
 
-    /// Times of a step for each pair of placements. Those of tensors that are alike are computed once.
+    /// Times of moving a tensor in a step, for each pair of placements; computed once for tensors that are alike.
     fn times(
         &self,
         costs: &impl SplitCosts,
@@ -192,7 +196,7 @@ impl<'a> SplitSpace<'a> {
             .collect()
     }
 
-    /// The program of these weights.
+    /// The program with these weights.
     pub fn program(&self, weights: &TermWeights) -> PairwiseProgram {
         let mut program = self.program.clone();
         for (index, (operator, choices)) in self.operators.all.iter().zip(&self.choices).enumerate()
@@ -227,12 +231,12 @@ impl<'a> SplitSpace<'a> {
             + byte * self.memory(choice)
     }
 
-    /// Number of ways of splitting all operators, each by itself.
+    /// Sum over all operators of the number of ways of splitting each.
     pub fn num_choices(&self) -> u64 {
         self.choices.iter().map(|choices| choices.len() as u64).sum()
     }
 
-    /// The least bytes that add up over operators, whatever is chosen.
+    /// The least sum of [`Self::memory`] over the operators, over all choices.
     pub fn least_memory(&self) -> f64 {
         let least = |choices: &Arc<[SplitChoice]>| {
             let bytes = choices.iter().map(|choice| self.memory(choice));
@@ -241,7 +245,7 @@ impl<'a> SplitSpace<'a> {
         self.choices.iter().map(least).sum()
     }
 
-    /// Bytes that add up over operators: states, and what is saved.
+    /// Bytes of a choice that add up over operators: states and saved activations.
     pub fn memory(&self, choice: &SplitChoice) -> f64 {
         choice.states + choice.kernels.saved.as_f64()
     }

@@ -1,4 +1,4 @@
-//! The step that a choice for each operator makes, played from begin to end on one rank.
+//! The step that results from a choice for each operator, simulated from begin to end on one rank.
 
 use ir::graph::{AxisPlacement, ByMeshAxis};
 use ir::layout::ZeroStage;
@@ -8,7 +8,7 @@ use super::costs::{SplitChoice, SplitCosts};
 use super::space::SplitSpace;
 use crate::step::BUCKET_PARAMETERS;
 
-/// Time of a step by cause, in seconds, and what a rank holds.
+/// Time of a step by cause, in seconds, and the parameters and memory of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OperatorStep {
     /// Kernels, slowed down by the exchanges that overlap them.
@@ -42,8 +42,8 @@ impl OperatorStep {
     }
 }
 
-/// Exchanges of parameters, which run while kernels do. Exchanges for which kernels wait go first on the network,
-/// gathers before reductions.
+/// Exchanges of parameters, which run at the same time as kernels. On the network, exchanges for which kernels wait go
+/// first, then gathers, then reductions.
 #[derive(Clone, Copy, Default)]
 struct OverlappedExchanges {
     /// Time left of gathers that have begun.
@@ -85,21 +85,22 @@ enum Ahead {
     OneBlock,
 }
 
-/// Times of moving each tensor for its readers: before the forward of the reader, and of the gradient after its
-/// backward.
+/// Times of moving each tensor to its readers: the tensor before the forward of the reader, and the gradient after the
+/// backward of the reader.
 struct Moves {
-    /// By the reader, what it waits for in forward; by the maker, what its backward waits for.
+    /// Time of the moves for which each reader waits in forward, by reader; and for which each maker waits in backward,
+    /// by maker.
     forward: Vec<f64>,
     backward: Vec<f64>,
-    /// By the maker, kernels that add up the gradients of its readers.
+    /// Time of the kernels that add up the gradients of all readers, by maker.
     sums: Vec<f64>,
 }
 
-/// Moves of one tensor: of each reader, for forward and for backward.
+/// Moves of one tensor: for each reader, the times in forward and in backward.
 type OfTensor = Vec<(usize, [Seconds; 2])>;
 
 impl SplitSpace<'_> {
-    /// Plays the step of these choices; those of tensors with several readers come after those of operators.
+    /// Plays the step of these choices of operators. Tensors with several readers take the placements that move least.
     pub fn played(&self, costs: &impl SplitCosts, chosen: &[usize], slowdown: f64) -> OperatorStep {
         let all = self.choices.iter().zip(chosen);
         let chosen: Vec<&SplitChoice> = all.map(|(choices, choice)| &choices[*choice]).collect();
@@ -151,7 +152,8 @@ impl SplitSpace<'_> {
         }
     }
 
-    /// Moves of the tensors of chosen operators. What several read alike is moved once, for the first of them.
+    /// Moves of the tensors of chosen operators. A tensor that several operators read in the same placement is moved
+    /// once, for the first of them.
     fn chosen_moves(&self, costs: &impl SplitCosts, chosen: &[&SplitChoice]) -> Moves {
         let num = chosen.len();
         let zeros = || vec![0.0; num];
@@ -169,8 +171,8 @@ impl SplitSpace<'_> {
         moves
     }
 
-    /// Moves of one tensor to its readers, and the time to add up their gradients: straight, or by way of a placement
-    /// that is kept for all of them, whichever takes less.
+    /// Moves of one tensor to its readers, and the time to add up their gradients: directly, or by way of a placement
+    /// that is kept for all readers, whichever takes less time.
     fn least_moves(
         &self,
         costs: &impl SplitCosts,
@@ -230,7 +232,7 @@ impl Player<'_> {
             Some(Ahead::OneBlock) => exchanges.gathers = blocks.first().map_or(0.0, gather),
             None => {}
         }
-        // Gathers of the blocks that come later may still be under way.
+        // Gathers of later blocks may still be in flight.
         let mut later = exchanges.gathers;
         let mut reduced = Bucket::default();
         let mut sum = OperatorStep::default();
@@ -277,7 +279,7 @@ impl Player<'_> {
     }
 }
 
-/// Gradients whose reduction has not begun: it begins once a bucket is full.
+/// Gradients whose reduction has not begun; it begins once a bucket is full.
 #[derive(Default)]
 struct Bucket {
     left: f64,

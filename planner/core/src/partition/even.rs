@@ -4,12 +4,12 @@ use ir::units::Nanos;
 
 use super::slowest;
 
-/// Moves blocks between neighbouring stages for as long as that evens out the work of their ranks, where stages go
-/// round the ranks. No stage takes longer than the slowest did, and every stage still fits.
+/// Moves blocks between neighbouring stages as long as that evens out the work of their ranks, where stages are placed
+/// on the ranks in turn. No stage becomes slower than the slowest stage was, and every stage still fits.
 ///
 /// A rank with several stages runs each of them for every micro-batch, so the busiest rank matters as well as the
 /// slowest stage: with 82 equal blocks in 32 stages on 4 ranks, the slowest stage has three blocks in any partition;
-/// but with as many stages of three as possible, one rank has 22 blocks and the others 20.
+/// but if as many stages as possible have three blocks, one rank has 22 blocks and the others 20.
 pub fn evened(
     prefix: &[Nanos],
     ends: Vec<usize>,
@@ -34,7 +34,8 @@ pub(super) fn evened_by(
     for stage in 0..ends.len() {
         ranks[stage % num_ranks] += time(stage, start(&ends, stage), ends[stage]);
     }
-    // Each move makes the busier of two ranks less busy; a bound on the rounds, as a block may take longer elsewhere.
+    // Each move makes the busier of two ranks less busy. The number of rounds has a bound, as a block may take longer
+    // on another rank.
     for _ in 0..ends.last().copied().unwrap_or_default() {
         let mut is_even = true;
         for stage in 0..ends.len() - 1 {

@@ -10,11 +10,11 @@ use super::balanced;
 const ROUNDING: f64 = 1e-9;
 
 /// Ends of `num_stages` stages, an even number, that minimise the time of the slowest rank, where stage `c` shares its
-/// rank with stage `num_stages - 1 - c`; of those partitions, one with the fastest slowest stage, with
-/// the work of the other ranks evened out. `None` if there are fewer blocks than stages.
+/// rank with stage `num_stages - 1 - c`. Of the best partitions it is one whose slowest stage is fastest, with the work
+/// of the other ranks evened out. `None` if there are fewer blocks than stages.
 ///
-/// Ranks take blocks from both ends of the chain, inwards. If the ranks down to `r` have taken the first
-/// `i` blocks, those within limits on ranks and stages leave blocks up to
+/// Ranks take blocks from both ends of the chain, inwards. If the ranks up to `r` have taken the first `i` blocks,
+/// within the limits on ranks and stages, the blocks that are left end at
 ///
 /// ```text
 /// g(r, i) = min over h < i of the least j with t(h..i) + t(j..g(r - 1, h)) within limits
@@ -24,9 +24,9 @@ const ROUNDING: f64 = 1e-9;
 ///
 /// # Assumes
 ///
-/// That fewer remaining blocks are not harder to place. This holds where blocks are alike, but for the first and the
-/// last; else a stage of one block may need a block that is left, and the result is close to the best, and never slower
-/// than that of [`balanced`].
+/// Fewer remaining blocks are not harder to place. This holds where all blocks except the first and the last are alike.
+/// Otherwise a stage of one block may need a block that is no longer left; the result is then close to the best, and
+/// never slower than that of [`balanced`].
 pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     if num_stages < 2 {
         return None;
@@ -51,9 +51,8 @@ pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     Some(evened(prefix, ends))
 }
 
-/// Ends of stages with blocks moved from one stage to another, between which each stage passes a block on, for as long as
-/// that evens out the work of two ranks, or of the two stages of one. Neither the slowest rank nor the slowest stage gets
-/// slower.
+/// Moves a block from one stage to another, each stage between them passing a block on, as long as that evens out the
+/// work of two ranks, or of the two stages of one rank. Neither the slowest rank nor the slowest stage gets slower.
 fn evened(prefix: &[f64], mut ends: Vec<usize>) -> Vec<usize> {
     let limits = [slowest_rank(prefix, &ends), slowest_stage(prefix, &ends)];
     let [rank_limit, stage_limit] = limits.map(|limit| limit * (1.0 + ROUNDING));
@@ -69,7 +68,7 @@ fn evened(prefix: &[f64], mut ends: Vec<usize>) -> Vec<usize> {
             } else {
                 [rank_of(giver), rank_of(taker)]
             };
-            // The block that the giver loses, and that which the taker gains.
+            // The block that the giver loses, and the block that the taker gains.
             let [lost, gained] = if giver < taker {
                 [ends[giver] - 1, ends[taker - 1] - 1]
             } else {
@@ -142,7 +141,7 @@ fn time(prefix: &[f64], blocks: Range<usize>) -> f64 {
     prefix[blocks.end] - prefix[blocks.start]
 }
 
-/// Blocks left to the ranks further in, once those so far have taken the first `i` blocks.
+/// Blocks left to the inner ranks, once the ranks so far have taken the first `i` blocks.
 struct Left {
     /// End of the blocks that are left, by `i`; `NOWHERE` where no partition within the limits takes `i`.
     ends: Vec<usize>,
@@ -183,7 +182,7 @@ fn within(prefix: &[f64], num_stages: usize, limits: [f64; 2]) -> Option<Vec<usi
     Some(fronts)
 }
 
-/// Blocks left after the next rank has taken its two stages, with at least `needed` left for the ranks further in.
+/// Blocks left after the next rank has taken its two stages, with at least `needed` left for the inner ranks.
 fn take(prefix: &[f64], before: &Left, needed: usize, [rank, stage]: [f64; 2]) -> Left {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };

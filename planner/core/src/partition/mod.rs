@@ -17,10 +17,10 @@ pub use unlike::partition_of;
 /// Ends of `num_stages` stages that minimise the time of the slowest, where `fits(s, start, end)` says that stage `s`
 /// can hold blocks `start` to `end`.
 ///
-/// The limit on the slowest stage is found by bisection, in whole nanoseconds: within a limit, stages that each take as
-/// many blocks as they can cover the chain if any do. Among equals the earlier stages are as long as possible; but
-/// where the last ones take long because of a large block, those before are balanced among themselves. Every stage has
-/// at least one block. `None` if no partition fits.
+/// The limit on the slowest stage is found by bisection, in whole nanoseconds: if any stages within a limit cover the
+/// chain, so do stages that each take as many blocks as they can. Among equally fast partitions, the earlier stages are
+/// as long as possible; but where the last stages take long because of a large block, the stages before them are
+/// balanced among themselves. Every stage has at least one block. `None` if no partition fits.
 ///
 /// `prefix[i]` is the time of the first `i` blocks. `fits` must hold for every part of a range for which it holds.
 ///
@@ -70,13 +70,14 @@ fn fastest(
         Ok(ends) => ends,
         Err(_) => within(prefix, num_stages, Nanos::new(u64::MAX), &fits).ok()?,
     };
-    // A limit below the time of some stage with one more block gives the same partition, which is not enough.
+    // A limit that is still too short for any stage to take one more block gives the same partition, which does not
+    // cover the chain.
     let find = |limit| within(prefix, num_stages, limit, &fits);
     Some(bisected(any, share.max(largest), |ends| slowest(prefix, ends), find))
 }
 
-/// The best choice by bisection on a limit, above the lower bound `least` of it: `find` makes a choice whose slowest
-/// part is within a limit, or where there is none says the least limit that may be enough.
+/// The best choice, by bisection on the limit of its slowest part, of which `least` is a lower bound. `find` makes a
+/// choice whose slowest part is within a limit or, where there is none, returns the least limit that may be enough.
 pub(crate) fn bisected<T>(
     mut best: T,
     mut least: Nanos,
@@ -98,7 +99,7 @@ pub fn balanced(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     partition(prefix, num_stages, |_, _, _| true)
 }
 
-/// Sums of the first none, one, two and so on of these numbers.
+/// Prefix sums: of none of these numbers, of the first, of the first two, and so on.
 pub(crate) fn prefix_sums<T: AddAssign + Copy + Default>(
     numbers: impl Iterator<Item = T>,
 ) -> Vec<T> {
@@ -118,7 +119,7 @@ fn slowest(prefix: &[Nanos], ends: &[usize]) -> Nanos {
 }
 
 /// Partition by greedy filling: each stage takes as many blocks as fit within `limit`, and leaves one to each stage
-/// that follows. If these do not cover the chain, the least limit that changes the partition.
+/// that follows. If these stages do not cover the chain, returns the least limit that changes the partition.
 fn within(
     prefix: &[Nanos],
     num_stages: usize,

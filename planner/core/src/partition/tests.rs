@@ -48,7 +48,7 @@ proptest! {
 }
 
 proptest! {
-    /// Where the last block takes as long as all others, these are cut as if they were alone.
+    /// Where the last block takes as long as all others together, the others are cut as if they were alone.
     #[test]
     fn stages_before_a_large_block_are_balanced_among_themselves(
         times in prop::collection::vec(1u32..100, 2..9), num_stages in 2usize..5,
@@ -189,8 +189,8 @@ fn mirrored_chains_are_cut_best() {
     }
 }
 
-/// Ranks inside the slowest are not left idle: none of the 8 pairs of stages has less than 4 of 32 layers where the
-/// slowest has 5.
+/// Inner ranks are not left idle because of a slower one: if the slowest of 8 pairs of stages has 5 of 32 layers, none
+/// has fewer than 4.
 #[test]
 fn mirrored_chains_are_evened_out() {
     let layers = [30; 32];

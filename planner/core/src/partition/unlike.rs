@@ -8,17 +8,18 @@ use ir::units::Nanos;
 use super::even::evened_by;
 use super::{bisected, last};
 
-/// Ends of `num_stages` stages, which go round `num_ranks` ranks, that minimise the time of the slowest, where blocks
-/// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them;
-/// blocks then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
+/// Ends of `num_stages` stages that minimise the time of the slowest stage. Blocks `start` to `end` take
+/// `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that the stage can hold them. The stages are
+/// placed on `num_ranks` ranks in turn, and blocks then move between neighbouring stages as long as that evens out
+/// their ranks. `None` if no partition fits.
 ///
-/// The limit on the slowest is found by bisection, in whole nanoseconds, at first with stages that each take as many
-/// blocks as they can. Each must have one at least, so one that takes all it can may leave the next a block that is
-/// slow there: whether a shorter limit is enough is then found by dynamic programming, from the last stage to the
-/// first, over the blocks from which the stages that follow can cover the rest.
+/// The limit on the slowest stage is found by bisection, in whole nanoseconds, at first with stages that each take as
+/// many blocks as they can. Each stage must have at least one block, so a stage that takes all it can may leave the
+/// next stage a block that is slow there. Whether a shorter limit is enough is then found by dynamic programming, from
+/// the last stage to the first, over the blocks from which the stages that follow can cover the rest.
 ///
-/// `time` must not be longer, and `fits` must hold, for every part of a range; and every stage must hold any one block,
-/// or a partition may not be found.
+/// For every part of a range, `time` must not be longer than for the range, and `fits` must hold if it holds for the
+/// range. Every stage must be able to hold any one block. Otherwise a partition may not be found.
 pub fn partition_of(
     num_blocks: usize,
     num_stages: usize,
@@ -67,8 +68,8 @@ pub fn partition_of(
     Some(evened_by(best, num_ranks, enough, time, fits))
 }
 
-/// Ends of stages that each take as many blocks as they can, and leave one to each that follows; `None` where these do
-/// not cover the chain.
+/// Ends of stages that each take as many blocks as they can, and leave one to each stage that follows; `None` where
+/// these stages do not cover the chain.
 fn filled(
     num_blocks: usize,
     num_stages: usize,
@@ -86,8 +87,8 @@ fn filled(
     (ends.last() == Some(&num_blocks)).then_some(ends)
 }
 
-/// Ends of stages that cover the chain, the earlier as long as possible, by dynamic programming from the last stage to
-/// the first, over the blocks at which a stage can start; `None` where there are none.
+/// Ends of stages that cover the chain, the earlier ones as long as possible, by dynamic programming from the last
+/// stage to the first, over the blocks at which a stage can start; `None` if no stages cover it.
 fn covered(
     num_blocks: usize,
     num_stages: usize,
@@ -122,8 +123,9 @@ fn covered(
     ends.collect()
 }
 
-/// Blocks at which each stage can start: not beyond the furthest that the stages before reach, nor before the first
-/// from which it and those that follow reach the end of the chain. `None` where a stage has none.
+/// Blocks at which each stage can start. The last is the furthest that the stages before it can reach. The first is the
+/// earliest from which it and the stages that follow can reach the end of the chain. `None` if a stage has no such
+/// block.
 fn starts(
     num_blocks: usize,
     num_stages: usize,

@@ -95,7 +95,7 @@ pub fn planned_ranks(problem: &Problem, found: &EvaluatedPlan) -> Vec<PlannedRan
     replicas.enumerate().flat_map(of_replica).collect()
 }
 
-/// Provenance of a plan that a command makes of a model's text and a cluster.
+/// Provenance of a plan that a command makes from a model's text and a cluster.
 pub fn provenance(command: String, model_text: &str, cluster: &Cluster) -> Provenance {
     Provenance {
         planner_version: env!("CARGO_PKG_VERSION").to_owned(),

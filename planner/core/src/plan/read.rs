@@ -42,7 +42,7 @@ pub enum PlanError {
     /// The model in the plan has no graph.
     #[error("the plan's `model`")]
     Graph(#[from] AdapterError),
-    /// The layout recomputes what the model does not have.
+    /// The layout recomputes modules that the model does not have.
     #[error("the plan's `layout`")]
     Recompute(#[source] GraphError),
     /// The cluster in the plan is not usable.
@@ -141,8 +141,8 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     Ok(CheckedPlan { plan, model, problem, found, runners_up, simulated })
 }
 
-/// Adds to the timeline of a step, titled with its layout, the model and cluster, the work of the step, and the
-/// settings that tell its plan from others.
+/// Completes the timeline of a step, whose title is its layout: adds the model and cluster to the title, and sets the
+/// work of the step and the settings that distinguish its plan from others.
 pub fn name_timeline(
     simulated: &mut Simulated,
     model: &str,
@@ -156,8 +156,8 @@ pub fn name_timeline(
     timeline.setting = setting(problem, layout);
 }
 
-/// Settings of a plan that its title lacks, in few words. Defaults are left out, but for ZeRO and recompute, in which
-/// plans of one layout differ.
+/// Settings of a plan that its title lacks, in few words. Defaults are left out, except ZeRO and recompute, in which
+/// plans with the same title differ.
 fn setting(problem: &Problem, layout: &LayoutSpec) -> String {
     let Training { global_batch_size, sequence_length, precision, .. } = problem.training;
     let LayoutSpec { micro_batch_size, zero_stage, zero_shard, recompute, offload, .. } = *layout;
@@ -219,11 +219,13 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
 }
 
 /// Evaluates the runners-up, and checks that they fit the problem. Some may be faster than the plan, which was chosen
-/// by what may be true of its stack.
+/// for all stacks that its framework may stand for.
 fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, PlanError> {
     let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
         let layout = Layout::new(runner_up.layout, &problem.limits)?;
+        plan.training.replication().check_layout(&layout)?;
+        problem.check_groups(&layout)?;
         let sums = prefix_sums(runner_up.stage_blocks.iter().map(|count| *count as usize));
         let (ends, end) = (&sums[1..], sums[sums.len() - 1]);
         let covers = end == problem.graph.num_blocks() && !runner_up.stage_blocks.contains(&0);

@@ -98,9 +98,10 @@ fn usual(has: impl Fn(Precision) -> bool) -> Option<Precision> {
     [Precision::Bf16, Precision::Fp16, Precision::Fp32].into_iter().find(|it| has(*it))
 }
 
-/// Default number of sequences in a step: about as many tokens as is usual on that number of GPUs, as a power of two
-/// times the odd part of their number, so that data-parallel degrees divide it; at least that part, as no other degree
-/// may take a large prime.
+/// Default number of sequences in a step: about as many tokens as is usual on that number of GPUs. The number is a
+/// power of two times the odd part of the number of GPUs, so that data-parallel degrees divide it. It is at least that
+/// odd part, as a large prime factor may divide no other degree. For a model without a sequence it is a fixed number of
+/// samples for each GPU.
 fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64 {
     let gpus = u64::from(num_gpus.max(1));
     if !has_sequence {

@@ -1,4 +1,4 @@
-//! Sequences that a step makes of documents, by random draws of their lengths.
+//! Sequences that a step makes from documents, by random draws of their lengths.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,17 +16,17 @@ const DRAWS: usize = 16;
 /// Seed of the draws.
 const SEED: u64 = 2;
 
-/// Standard deviations above the mean of a logarithm that one document of a million is: runs have about as many, and
-/// end with the first micro-batch that does not fit.
+/// Standard deviations above the mean that the logarithm of the length exceeds for one document in a million. Runs have
+/// about a million documents, and fail at the first micro-batch that does not fit.
 const RAREST: f64 = 4.75;
 
-/// Documents whose mean length is that of the draws.
+/// Number of documents from which the mean length is computed.
 const OF_MEAN: usize = 1 << 14;
 
 /// Sequences that are tried for a document, before it is left for the next step.
 const TRIES: usize = 64;
 
-/// Most sequences and documents of a draw: of a larger step, this number stands for all.
+/// Largest numbers of sequences and of documents in a draw; in a larger step, they stand for all.
 const MOST_SEQUENCES: u64 = 1 << 16;
 const MOST_DOCUMENTS: f64 = (1 << 20) as f64;
 
@@ -49,7 +49,8 @@ impl BatchSplit {
         Self { replicas: 1, num_micro_batches, micro_batch_size: 1, pipeline_parallel: 1 }
     }
 
-    /// The same with at most `most` sequences: fewer micro-batches, smaller ones, and fewer replicas, in this order.
+    /// The same split with at most `most` sequences: fewer micro-batches, smaller ones, and fewer replicas, in this
+    /// order.
     fn within(self, most: u64) -> Self {
         let fewer = |count: u32, others: u64| {
             let most = u32::try_from(most / others.max(1)).unwrap_or(u32::MAX);
@@ -63,16 +64,17 @@ impl BatchSplit {
     }
 }
 
-/// Sequences of documents, for any way to spread them.
+/// Sequences made from documents, for any split over replicas and micro-batches.
 #[derive(Clone, Debug)]
 pub struct Sequences {
     /// The documents.
     pub documents: Documents,
-    /// Tokens of a sequence, or the most of a document that is not packed.
+    /// Tokens of a sequence; without packing, the most tokens of a document.
     whole: u64,
-    /// Share of the draws that are at most as bad as the one that is looked at; as planned for, if none.
+    /// Quantile of the draws that is evaluated: the share of draws that are at most as bad. `None` for the one that
+    /// plans are made for.
     quantile: Option<f64>,
-    /// Sequences of all draws, by their number in a step.
+    /// Sequences of all draws, by the number of sequences in a step.
     packed: Arc<Memo<usize, Arc<Vec<Vec<Sequence>>>>>,
     /// Sizes of all draws, each in ascending order.
     drawn: Arc<Memo<BatchSplit, Arc<Drawn>>>,
@@ -84,11 +86,11 @@ struct Drawn {
     attended: Vec<u64>,
     padded: Vec<u64>,
     longest: Vec<u64>,
-    /// Tokens of documents over those that are computed, on average.
+    /// Mean ratio of the tokens of documents to the tokens of whole sequences.
     filled: f64,
 }
 
-/// A sequence: its tokens, and the sum of the squares of its documents'.
+/// A sequence: its number of tokens, and the sum of the squares of its documents' numbers of tokens.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
     tokens: u64,
@@ -140,7 +142,7 @@ impl Sequences {
         longest.clamp(1, self.whole)
     }
 
-    /// Tokens of documents in a step, over its sequences times their length.
+    /// Ratio of the tokens of documents in a step to the tokens of its sequences at full length.
     pub(crate) fn real_share(&self, batch: u64) -> f64 {
         match self.documents.packing {
             Packing::None => {
@@ -261,7 +263,7 @@ impl Sequences {
     }
 
     /// Sequences of the same documents: the longest first, each into the sequence with the least attention of those
-    /// that have room. What fits none is left for the next step.
+    /// that have room. A document that fits no sequence is left for the next step.
     fn repack(&self, mut documents: Vec<u64>, num_sequences: usize) -> Vec<Sequence> {
         documents.sort_unstable_by_key(|length| Reverse(*length));
         let mut sequences = vec![Sequence::default(); num_sequences];
@@ -286,7 +288,8 @@ impl Sequences {
         sequences
     }
 
-    /// Sequences of each replica, in the order of its micro-batches: in turn, as they come; or balanced by attention.
+    /// Sequences of each replica, in the order of its micro-batches: in turn, in the order in which they come, or
+    /// balanced by attention.
     fn spread(
         &self,
         sequences: &[Sequence],
@@ -304,7 +307,7 @@ impl Sequences {
     }
 }
 
-/// Deals sorted sequences out to groups, to and fro.
+/// Deals sorted sequences out to groups, from the first group to the last and then back.
 fn to_and_fro(sorted: &[Sequence], groups: usize) -> Vec<Vec<Sequence>> {
     let mut dealt = vec![Vec::new(); groups];
     for (round, sequences) in sorted.chunks(groups).enumerate() {
@@ -316,12 +319,12 @@ fn to_and_fro(sorted: &[Sequence], groups: usize) -> Vec<Vec<Sequence>> {
     dealt
 }
 
-/// Mean of the times of micro-batches that gives the time of a pipeline: with equal stages, `m` micro-batches take the
-/// sum of their times, and the longest once more for each further stage.
+/// Mean time of micro-batches that gives the time of the whole pipeline. With equal stages, `m` micro-batches take the
+/// sum of their times, plus the longest time once for each further stage.
 ///
 /// # Source
 ///
-/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, 6.1).
+/// The makespan of a permutation flow shop whose jobs take equally long on every machine (Pinedo, *Scheduling*, 6.1).
 fn flow(times: impl Iterator<Item = f64>, pipeline_parallel: u32) -> f64 {
     let (sum, longest, count) = times.fold((0.0, 0.0_f64, 0.0), |(sum, longest, count), time| {
         (sum + time, longest.max(time), count + 1.0)

@@ -1,9 +1,9 @@
-//! Tokens that experts of the busiest rank get, by random draws of their shares.
+//! Tokens that the experts of the busiest rank receive, by random draws of the experts' shares.
 
 use std::sync::Arc;
 
 use ir::expert_load::{CORRECTED_SIGMA, ExpertLoad, USUAL_SIGMA};
-use ir::graph::{Block, Graph, OpKind, RoutedTokens};
+use ir::graph::{Block, Graph, RoutedTokens};
 use simulator::normal_deviates;
 
 use crate::step::Memo;
@@ -11,7 +11,8 @@ use crate::step::Memo;
 /// Random draws of the shares of all experts.
 const DRAWS: usize = 32;
 
-/// Most shares of a draw: of larger models, the layers that have this number of experts in all stand for the others.
+/// Largest number of shares in a draw. In larger models, only as many layers are drawn as have this number of experts
+/// together; they stand for all layers.
 const MOST_SHARES: usize = 1 << 16;
 
 /// Seed of the draws.
@@ -42,16 +43,17 @@ pub struct RankLoads {
     pub load: ExpertLoad,
     /// Number of layers with experts.
     num_layers: usize,
-    /// Share of the draws that are at most as bad as the one that is looked at; as planned for, if none.
+    /// Quantile of the draws that is evaluated: the share of draws that are at most as bad. `None` for the one that
+    /// plans are made for.
     quantile: Option<f64>,
-    /// Shares of all experts, by their number and that of a token's experts: for each draw and layer.
+    /// Shares of all experts for each draw and layer, by the number of experts and the number of experts of a token.
     shares: Arc<Memo<(u64, u64), Draws>>,
-    /// Results, in thousandths of an even share, in ascending order: busiest of all draws, and fullest of all draws and
-    /// pipeline ranks.
+    /// Results, in thousandths of an even share, in ascending order: the busiest rank of each draw, and the fullest
+    /// rank of each draw and pipeline rank.
     drawn: Arc<Memo<Spread, Arc<[Vec<u64>; 2]>>>,
 }
 
-/// The load by default of a training run of `graph`.
+/// The default load of experts in a training run of `graph`.
 pub fn usual_load(graph: &Graph) -> ExpertLoad {
     let corrects = graph.blocks().any(|class| graph.class(class).corrects_router());
     ExpertLoad::LogNormal(if corrects { CORRECTED_SIGMA } else { USUAL_SIGMA })
@@ -68,10 +70,14 @@ impl RankLoads {
         Self { quantile: Some(quantile), ..self.clone() }
     }
 
-    /// Pipeline ranks that differ in the tokens of their experts; one where no rank has more than others.
+    /// Number of pipeline ranks that differ in the tokens of their experts; one where no rank has more than others.
     pub(crate) fn stages(&self, expert_parallel: u32, pipeline_parallel: u32) -> u32 {
-        let is_even = expert_parallel == 1 || self.load.is_balanced();
-        if is_even { 1 } else { pipeline_parallel }
+        if self.is_even(expert_parallel) { 1 } else { pipeline_parallel }
+    }
+
+    /// Returns whether all ranks that share the experts of a block have equally many tokens.
+    fn is_even(&self, expert_parallel: u32) -> bool {
+        expert_parallel == 1 || self.load.is_balanced()
     }
 
     /// Tokens of ranks that share the experts of a block; balanced where a rank has all experts.
@@ -81,16 +87,11 @@ impl RankLoads {
         expert_parallel: u32,
         pipeline_parallel: u32,
     ) -> RoutedTokens {
-        let router = block.nodes().find_map(|node| match node.op.kind {
-            OpKind::Router { num_experts, top_k, .. } => Some((num_experts, top_k)),
-            _ => None,
-        });
-        let Some((num_experts, top_k)) = router.filter(|_| expert_parallel > 1) else {
+        // The experts whose counts were checked: a model's file may state others for its router.
+        let experts = block.num_experts().zip(block.top_k());
+        let Some((num_experts, top_k)) = experts.filter(|_| !self.is_even(expert_parallel)) else {
             return RoutedTokens::BALANCED;
         };
-        if self.load.is_balanced() {
-            return RoutedTokens::BALANCED;
-        }
         let spread = Spread { num_experts, top_k, expert_parallel, pipeline_parallel };
         let drawn = self.drawn.get(spread, || Arc::new(self.spread_over_ranks(spread)));
         let at =
@@ -101,9 +102,9 @@ impl RankLoads {
         }
     }
 
-    /// Busiest and fullest ranks of all draws, in ascending order. All ranks of a layer wait for its busiest, so that
-    /// the mean over layers of the most tokens of a rank decides the time; and the most, of all ranks, of the mean over
-    /// the layers of a pipeline rank decides its memory.
+    /// Loads of the busiest and of the fullest ranks of all draws, in ascending order. All ranks of a layer wait for
+    /// its busiest rank. So the time depends on the mean over all layers of the busiest rank's tokens. The memory
+    /// depends on the rank with the most tokens in the mean over the layers of its pipeline rank.
     fn spread_over_ranks(&self, spread: Spread) -> [Vec<u64>; 2] {
         let Spread { num_experts, top_k, expert_parallel, pipeline_parallel } = spread;
         let key = (num_experts, top_k);
@@ -135,7 +136,7 @@ impl RankLoads {
         [busiest, fullest]
     }
 
-    /// Shares of the experts of each layer, for each draw; counts are one.
+    /// Shares of the experts of each layer, for each draw; counts make one draw.
     fn draw(&self, experts: usize, top_k: u64) -> Vec<Vec<Vec<f64>>> {
         let num_layers = self.num_layers.min((MOST_SHARES / experts.max(1)).max(1));
         let mut deviates = normal_deviates(SEED);
@@ -158,8 +159,8 @@ impl RankLoads {
     }
 }
 
-/// Divides shares by their sum, with none above `most`: no token goes to an expert twice. What is above goes to the
-/// others, in proportion to what they have.
+/// Divides shares by their sum, with none above `most`: no token goes to an expert twice. The excess goes to the other
+/// experts, in proportion to their shares.
 fn cap(shares: &mut [f64], most: f64) {
     let (mut is_full, mut left) = (vec![false; shares.len()], 1.0);
     loop {

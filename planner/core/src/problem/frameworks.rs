@@ -21,9 +21,9 @@ const CHEAP: [RecomputeModule; 5] = [
     RecomputeModule::LatentProjections,
 ];
 
-/// The graph for a search with recompute left open. Selective recompute becomes that of the cheap modules which
-/// framework and model have: for mixtures of experts, and for any model where the framework names modules, but not the
-/// activation functions.
+/// The graph for a search with recompute left open. Selective recompute becomes recompute of the cheap modules that
+/// both framework and model have. This applies to mixtures of experts, and to any model if the framework names modules,
+/// but not the activation functions.
 pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) -> Graph {
     let has = |module: &RecomputeModule| {
         framework.abilities.recompute_modules.contains(module) && graph.has_module(*module)
@@ -41,8 +41,8 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) 
 pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The default framework: the first of those in use on such hardware that can run the named options of a layout with
-/// this training and loss; `ideal`, without limits, where none can, and for models that are not transformers. The
-/// second is the reason why it is not the first of the list, in words.
+/// this training and loss. It is `ideal`, which has no limits, where none can, and on GPUs for models that are
+/// not transformers. The second value is the reason, in words, why it is not the first of the list.
 ///
 /// # Panics
 ///
@@ -97,8 +97,8 @@ impl Problem {
         unsupported
     }
 
-    /// Reason why the framework cannot train on GPUs of several kinds, where a named pipeline needs such. Replicas with
-    /// equal shares of the batch run with any framework.
+    /// Reason why the framework cannot train on GPUs of several kinds, where the named options need a pipeline over
+    /// them. Replicas with equal shares of the batch run with any framework.
     fn unsupported_groups(&self, named: &PartialLayout) -> Option<String> {
         let groups = self.groups.as_ref()?;
         let spec = named.or(LayoutSpec::ONE_RANK);
@@ -109,7 +109,7 @@ impl Problem {
         (!is_able).then(|| format!("GPUs of several kinds in a pipeline ({})", names.join(" and ")))
     }
 
-    /// The problem where the framework runs the named options as well.
+    /// The problem with a framework that runs the named options as well.
     #[must_use]
     pub fn granting(mut self, named: &PartialLayout) -> Self {
         let cannot_cut = self.unsupported_stages(named).is_some();
@@ -125,7 +125,7 @@ impl Problem {
 }
 
 /// The problem with each framework that its own framework stands for; else the problem itself. The attention kernels
-/// stay, as they are known of the stack itself.
+/// remain those of its own framework, as they are known of the stack itself.
 pub fn stacks(problem: &Problem) -> Vec<Problem> {
     let own = &problem.hardware.framework;
     let members = own.stands_for.iter().filter_map(|name| frameworks::preset(name));
@@ -137,6 +137,7 @@ pub fn stacks(problem: &Problem) -> Vec<Problem> {
             ..framework.kernels
         };
         problem.hardware.framework = Framework { kernels, ..framework };
+        problem.graph = problem.hardware.framework.selective_recompute.marked(problem.graph);
         problem
     };
     let members: Vec<Problem> = members.map(with).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cost_models::{Hardware, StridedGroup};
 use ir::cluster::{Cluster, NodeGroup};
 use ir::collective::Collective;
+use ir::layout::common_divisor;
 use ir::units::{Bytes, Seconds};
 
 /// Consecutive ranks with GPUs of one kind.
@@ -12,7 +13,7 @@ use ir::units::{Bytes, Seconds};
 pub struct GpuGroup {
     /// Name of the group's cluster.
     pub name: String,
-    /// Hardware of the group, with the network as far as the other groups.
+    /// Hardware of the group, with the network up to the other groups.
     pub hardware: Hardware,
     /// Number of its GPUs.
     pub num_gpus: u32,
@@ -20,18 +21,18 @@ pub struct GpuGroup {
     pub memory_budget: Bytes,
 }
 
-/// The groups of a problem, in the order of the ranks, and the cluster that they are of.
+/// The groups of a problem, in the order of the ranks, and the cluster to which they belong.
 #[derive(Clone, Debug)]
 pub struct GpuGroups {
     /// The groups.
     pub all: Vec<GpuGroup>,
-    /// The cluster, of exactly these nodes.
+    /// The cluster, with exactly these nodes.
     pub cluster: Arc<Cluster>,
-    /// False where only pipelines through the groups are looked at.
+    /// False where only pipelines through the groups are considered.
     pub(super) have_replicas: bool,
 }
 
-/// The groups of GPUs in which the replicas of a step lie, for those of one of them.
+/// The groups of GPUs in which the replicas of a step lie, as seen from the replicas of one group.
 #[derive(Clone, Debug)]
 pub struct ReplicasByGroup {
     all: Arc<[GpuGroup]>,
@@ -39,18 +40,19 @@ pub struct ReplicasByGroup {
 }
 
 impl ReplicasByGroup {
-    /// Number of ranks of the own group's replicas, of `ranks` of those of all groups.
+    /// Number of ranks in a group, of `ranks` in all groups.
     fn ranks_of(&self, group: &GpuGroup, ranks: u32) -> u32 {
         let all: u64 = self.all.iter().map(|group| u64::from(group.num_gpus)).sum();
         (u64::from(ranks) * u64::from(group.num_gpus) / all) as u32
     }
 
-    /// The pipeline ranks of a replica, where those of all groups are `ranks`: a pipeline lies in its group.
+    /// The pipeline ranks of a replica of the own group, given `ranks` for all groups together: a pipeline lies within
+    /// its group.
     pub(crate) fn pipeline(&self, ranks: StridedGroup) -> StridedGroup {
         StridedGroup { stride: self.ranks_of(&self.all[self.own], ranks.stride).max(1), ..ranks }
     }
 
-    /// Time of a collective over replicas of all groups: at the slowest of their links.
+    /// Time of a collective over replicas of all groups: at the speed of the slowest of their links.
     pub(crate) fn time(
         &self,
         collective: Collective,
@@ -93,15 +95,10 @@ impl GpuGroups {
         Ok(Some(Self { all, cluster: Arc::new(cluster.clone()), have_replicas: true }))
     }
 
-    /// The largest number of GPUs of a pipeline rank with which each lies within one group.
+    /// The largest number of GPUs per pipeline rank with which each pipeline rank lies within one group.
     pub(super) fn most_of_a_rank(&self) -> u32 {
-        let divisor = |mut one: u32, mut other: u32| {
-            while other > 0 {
-                (one, other) = (other, one % other);
-            }
-            one
-        };
-        self.all.iter().map(|group| group.num_gpus).fold(0, divisor)
+        let gpus = self.all.iter().map(|group| u64::from(group.num_gpus));
+        gpus.fold(0, common_divisor) as u32
     }
 
     /// True if each pipeline rank of `stride` GPUs lies within one group.

@@ -51,7 +51,7 @@ impl Problem {
         (0..self.num_groups()).map(|group| self.memory_budget_of(group)).max().unwrap_or_default()
     }
 
-    /// Group of a pipeline rank, in whose GPUs all its replicas and shards lie.
+    /// Group of a pipeline rank: the group in whose GPUs all replicas and shards of the rank lie.
     pub(crate) fn group_of(&self, ranks: &PipelineRanks, rank: usize) -> usize {
         let Some(groups) = &self.groups else { return 0 };
         let first = ranks.group.stride * rank as u32;
@@ -79,7 +79,7 @@ impl Problem {
         Self { hardware, memory_budget: budget, ..self.clone() }
     }
 
-    /// The problem of the replicas that lie in a group, with the shares of all others as large as theirs.
+    /// The problem of the replicas that lie in a group, as if the replicas of all groups had shares as large as theirs.
     #[must_use]
     pub(crate) fn of_group(&self, group: usize) -> Self {
         let Some(groups) = &self.groups else { return self.clone() };
@@ -97,12 +97,14 @@ impl Problem {
         (0..groups).map(|group| self.of_group(group)).collect()
     }
 
-    /// Ranks of a pipeline, which within groups of replicas are closer than those of all replicas.
+    /// Ranks of a pipeline. Where replicas lie in groups, its ranks are closer to each other than if they spanned all
+    /// groups.
     pub(crate) fn pipeline(&self, ranks: StridedGroup) -> StridedGroup {
         self.replica_groups.as_ref().map_or(ranks, |groups| groups.pipeline(ranks))
     }
 
-    /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths.
+    /// True if replicas can lie in groups: there are a few groups, replicas in them are considered, they reduce gradients
+    /// together, and their sequences are not made from documents of different lengths.
     pub(crate) fn supports_replica_groups(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let method = self.training.data_parallel_method;
@@ -112,14 +114,14 @@ impl Problem {
             && groups.have_replicas
     }
 
-    /// Has replicas that lie in groups looked at, or only pipelines through the groups.
+    /// Sets whether replicas that lie in groups are considered, or only pipelines through the groups.
     pub(crate) fn set_replica_groups(&mut self, have_replicas: bool) {
         if let Some(groups) = &mut self.groups {
             groups.have_replicas = have_replicas;
         }
     }
 
-    /// Checks that each pipeline rank of a layout lies within one group, and that stages go round them.
+    /// Checks that each pipeline rank of a layout lies within one group.
     ///
     /// # Errors
     ///
@@ -138,7 +140,8 @@ impl Problem {
         Err(LayoutError::GroupsUndivided { pipeline_parallel, gpus, works })
     }
 
-    /// Group of each pipeline rank of a layout; where replicas lie in groups, of those of the first, then of the next.
+    /// Group of each pipeline rank of a layout; where replicas lie in groups, first of the pipeline ranks in the first
+    /// group, then of those in the next.
     pub fn groups_of_ranks(&self, layout: &Layout) -> Vec<usize> {
         let ranks = PipelineRanks::of(layout);
         let p = layout.pipeline_parallel as usize;
@@ -153,7 +156,7 @@ impl Problem {
         self.groups.as_ref().map(|groups| groups.all[group].name.as_str())
     }
 
-    /// Number of replicas of a layout in each group, where they lie in groups.
+    /// Number of replicas of a layout in each group, where replicas lie in groups.
     pub fn replicas_of_groups(&self, gpus_per_replica: u32) -> Vec<u32> {
         self.limits.gpus_by_group.iter().map(|gpus| gpus / gpus_per_replica).collect()
     }

@@ -16,7 +16,7 @@ use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
 use ir::documents::{Documents, DocumentsError};
 use ir::expert_load::{ExpertLoad, ExpertLoadError};
-use ir::framework::{Feature, Features, Framework, JobFacts, SelectiveRecompute};
+use ir::framework::{Feature, Features, Framework, JobFacts};
 use ir::graph::{ClassId, DocumentSizes, Extent, Graph, LossGradient, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
@@ -45,12 +45,13 @@ pub struct Problem {
     pub facts: JobFacts,
     /// The GPUs and the network.
     pub hardware: Hardware,
-    /// GPUs of several kinds; `None` where all are [`Self::hardware`], which else is that of the first group.
+    /// GPUs of several kinds; `None` where all have [`Self::hardware`]. Otherwise [`Self::hardware`] is that of the
+    /// first group.
     pub groups: Option<GpuGroups>,
-    /// The groups of all replicas, in the problem of those that lie in one of them.
+    /// The groups of all replicas, in a problem of the replicas that lie in one of the groups.
     pub replica_groups: Option<ReplicasByGroup>,
-    /// FLOPs of the model in one step: forward, and backward as twice that, or once for frozen weights. Query-key pairs
-    /// hidden by a causal mask are not counted.
+    /// FLOPs of the model in one step: forward, and backward as twice the forward, or once for frozen weights.
+    /// Query-key pairs hidden by a causal mask are not counted.
     pub model_flops: Flops,
     /// FLOPs of a step with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
     pub model_flops_with_every_pair: Flops,
@@ -61,13 +62,14 @@ pub struct Problem {
     ///
     /// Yeung et al. 2024, *Balancing Pipeline Parallelism with Vocabulary Parallelism* (arXiv 2411.05288).
     pub vocabulary_parallel: bool,
-    /// The stages of every layout, where they are given by hand.
+    /// The stages of every layout, if they are given by hand.
     pub stages: Option<GivenStages>,
     /// Memory of a GPU that a plan may use by prediction; the rest is headroom.
     pub memory_budget: Bytes,
-    /// Documents of which sequences are made, unless each is one.
+    /// Documents from which sequences are made; `None` if each sequence is one document.
     pub sequences: Option<Sequences>,
-    /// Tokens that go to the experts of each rank: as many to each, unless [`Self::with_expert_load`] says otherwise.
+    /// Tokens that go to the experts of each rank: equally many to each expert, unless [`Self::with_expert_load`] says
+    /// otherwise.
     pub expert_load: RankLoads,
 }
 
@@ -75,10 +77,10 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
-    /// A load of experts that is none.
+    /// An invalid load of experts.
     #[error("the load of experts")]
     ExpertLoad(#[from] ExpertLoadError),
-    /// Lengths of documents that are none.
+    /// Invalid lengths of documents.
     #[error("the lengths of documents")]
     DocumentLengths(#[from] DocumentsError),
     /// Documents that no sequence can hold.
@@ -92,7 +94,7 @@ pub enum ProblemError {
         /// Tokens of a sequence.
         sequence_length: u64,
     },
-    /// Counts of tokens for other experts than the model has.
+    /// Counts of tokens for other numbers of experts or layers than the model has.
     #[error(
         "counts for {counted} experts in {num_rows} layers, but the model has {num_experts} in {num_layers}\nhint: one \
          row for all layers with experts, or one for each; a count for each expert in each row"
@@ -244,12 +246,7 @@ impl Problem {
         mut hardware: Hardware,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
-        let graph = match hardware.framework.selective_recompute {
-            SelectiveRecompute::EveryOtherLinear if graph.recomputed_modules().is_none() => {
-                graph.keeping_every_other_linear()
-            }
-            _ => graph,
-        };
+        let graph = hardware.framework.selective_recompute.marked(graph);
         for (name, value, most) in [
             ("number of GPUs", num_gpus.into(), MOST_GPUS.into()),
             ("sequence length", training.sequence_length, LONGEST_SEQUENCE),
@@ -323,7 +320,7 @@ impl Problem {
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
         let problem = Self::new(self.graph.clone(), training, cluster, framework, num_gpus)?;
-        // The usual headroom is that of the GPUs, a given one is kept.
+        // The usual headroom depends on the GPUs; a given headroom is kept.
         let is_usual = self.headroom() == self.usual_headroom();
         let headroom = if is_usual { problem.usual_headroom() } else { self.headroom() };
         let problem = problem.with_stages(self.stages.clone()).with_headroom(headroom);
@@ -416,13 +413,13 @@ impl Problem {
         self.sequences.as_ref().map(|sequences| sequences.of(split))
     }
 
-    /// Tokens of documents in a step over those of its sequences.
+    /// Ratio of the tokens of documents in a step to the tokens of its sequences at full length.
     pub fn real_share(&self) -> f64 {
         let batch = self.training.global_batch_size;
         self.sequences.as_ref().map_or(1.0, |sequences| sequences.real_share(batch))
     }
 
-    /// The problem with routers that spread tokens so; as many to each expert where there are none.
+    /// The problem with routers that spread tokens over experts like this; unchanged for a model without experts.
     ///
     /// # Errors
     ///
@@ -452,7 +449,8 @@ impl Problem {
         Ok(Self { expert_load: RankLoads::new(load, layers.len()), ..self })
     }
 
-    /// The problem where routers spread tokens, and documents attention, as badly as in this share of the random draws.
+    /// The problem where routers spread tokens, and documents attention, as badly as at this quantile of the random
+    /// draws.
     #[must_use]
     pub fn at_quantile(&self, quantile: f64) -> Self {
         Self {
@@ -462,8 +460,8 @@ impl Problem {
         }
     }
 
-    /// The problem with a headroom: memory of each GPU that stays free, of the smallest where they are of several
-    /// kinds. Larger ones leave as large a share.
+    /// The problem with a headroom: memory that stays free on each GPU. Where GPUs are of several kinds, it is that of
+    /// the smallest GPU, and larger GPUs leave the same share free.
     #[must_use]
     pub fn with_headroom(mut self, headroom: Bytes) -> Self {
         let least = self.smallest_hardware().memory.as_f64().max(1.0);
@@ -477,15 +475,15 @@ impl Problem {
         self
     }
 
-    /// Memory of each GPU that stays free, of the smallest where they are of several kinds.
+    /// Memory that stays free on each GPU; on the smallest, where GPUs are of several kinds.
     pub fn headroom(&self) -> Bytes {
         let of =
             |group| self.hardware_of(group).memory.saturating_sub(self.memory_budget_of(group));
         (0..self.num_groups()).map(of).min().unwrap_or_default()
     }
 
-    /// The headroom with which nine of ten plans fit that are predicted to, from the ratio of measured to predicted
-    /// peak memory of comparable steps.
+    /// The headroom with which nine of ten plans that are predicted to fit do fit, from the ratio of measured to
+    /// predicted peak memory of comparable steps.
     pub fn usual_headroom(&self) -> Bytes {
         let hardware = self.smallest_hardware();
         let (_, spread) = Spread::shipped(SpreadOf::PeakMemoryBytes, hardware);

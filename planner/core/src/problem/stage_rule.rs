@@ -78,9 +78,10 @@ impl Problem {
     }
 }
 
-/// Number of blocks of each stage, where all ranks have the same number of layers, but for a remainder, which the rule
-/// gives to the first or the last ranks, if to any; with several stages a rank, in each round. The embedding, first in
-/// the chain, and the head, last, are added. `None` where the layers do not divide.
+/// Number of blocks of each stage, where all ranks have the same number of layers, except for a remainder. The rule
+/// gives the remainder to the first ranks, to the last ranks or to none. With several stages per rank, this is so in
+/// each round. The embedding, first in the chain, and the head, last, are added. `None` where the layers do not
+/// divide, or a stage would have none.
 fn even(num_blocks: u32, ranks: u32, rounds: u32, rule: StageLayers) -> Option<Vec<u32>> {
     let layers = num_blocks.checked_sub(2)?;
     let of_round = layers.is_multiple_of(rounds).then(|| layers / rounds)?;
@@ -103,8 +104,8 @@ fn even(num_blocks: u32, ranks: u32, rounds: u32, rule: StageLayers) -> Option<V
     blocks.iter().all(|count| *count > 0).then_some(blocks)
 }
 
-/// Costs of blocks by nanotron's rule: the weights of their matrix products, with as many key-value heads as heads;
-/// zero for an embedding.
+/// Costs of blocks by nanotron's rule: the numbers of weights in their matrix products, with as many key-value heads as
+/// attention heads; zero for an embedding.
 ///
 /// # Source
 ///

@@ -57,7 +57,7 @@ pub enum StagesError {
         /// An even partition that fits.
         works: String,
     },
-    /// There are more stages than blocks.
+    /// There are no stages, or more than blocks.
     #[error(
         "{stages} stages are given, but the model has only {blocks} blocks to put on them\nhint: {blocks} stages at most"
     )]
@@ -71,7 +71,7 @@ pub enum StagesError {
 
 impl GivenStages {
     /// Stages with these numbers of layers, in the order of the model. Embedding and head are not counted, and are on
-    /// the first and the last stage. Of a model that is not a stack of layers, blocks are counted. Errors propose
+    /// the first and the last stage. For a model that is not a stack of layers, blocks are counted. Errors propose
     /// stages for `num_ranks` pipeline ranks, where given.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl GivenStages {
         Ok(Self { ends: ends.into(), counts })
     }
 
-    /// Stages with these numbers of blocks, counted as if given by hand.
+    /// Stages with these numbers of blocks, expressed in the counts that a user would give by hand.
     pub fn of_blocks(model: &Model, of_stages: &[u32]) -> Self {
         let leaves_out_ends = matches!(model.description, Description::Transformer(_));
         let mut counts = StageCounts { of_stages: of_stages.to_vec(), leaves_out_ends };
@@ -178,8 +178,8 @@ impl StageCounts {
         if self.leaves_out_ends { blocks.saturating_sub(2) } else { blocks }
     }
 
-    /// Number of stages that a user meant by counts that do not fit: the number given, if it divides over the ranks; of
-    /// a single count, the number of stages of that size.
+    /// Number of stages that a user meant by counts that do not fit: the number of counts, if it divides over the
+    /// ranks; for a single count, the number of stages of that size.
     fn number_meant(&self, blocks: usize, num_ranks: Option<u32>) -> usize {
         let (given, all) = (self.of_stages.len(), self.all(blocks));
         let divides =
@@ -192,7 +192,7 @@ impl StageCounts {
         [of_each, given].into_iter().find(|stages| divides(*stages)).unwrap_or(ranks)
     }
 
-    /// Text of an even partition: of the counted blocks, if these divide, or else of all blocks.
+    /// Text of an even partition: of the counted blocks if they divide evenly, or else of all blocks.
     fn evenly(&self, blocks: usize, stages: usize) -> String {
         let (stages, all) = (stages.max(1), self.all(blocks));
         let of_stage = |stage| {

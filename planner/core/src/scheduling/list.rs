@@ -1,4 +1,4 @@
-//! The list scheduler: assigns actions to free ranks in the order of time.
+//! The list scheduler: assigns actions to free ranks in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -168,7 +168,7 @@ impl<'a> List<'a> {
         Some(Outcome { steps, times, peak })
     }
 
-    /// Begins a pass; returns the parked rank that waited for it, and the time from which that can go on.
+    /// Begins a pass. If a parked rank waits for it, returns the time from which that rank can go on, and the rank.
     fn begin(&mut self, rank: usize, kind: ActionKind, stage: usize) -> Option<(u64, usize)> {
         let StageMemory { activations, for_weight_grad } = self.kept;
         let pass = pass(kind);
@@ -356,7 +356,7 @@ impl<'a> List<'a> {
     ) -> Choice {
         let fills = |stage: usize| {
             let time = self.durations.stages[stage].weight_grad.as_f64();
-            // Where a forward does not fit in memory, only a weight gradient frees some.
+            // Where a forward does not fit in memory, only a weight gradient frees memory.
             let is_full = self.ranks[rank].held + self.kept.activations > self.limit;
             is_full || next.is_none_or(|next| (next - self.now) as f64 >= patience * time)
         };

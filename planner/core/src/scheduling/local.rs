@@ -1,4 +1,4 @@
-//! Local search: swaps neighbouring forwards and input gradients of a rank for as long as that improves the score.
+//! Local search: swaps neighbouring forwards and input gradients of a rank as long as that improves the score.
 
 use ir::schedule::{Action, ActionKind, Schedule, StagePlacement};
 
@@ -6,10 +6,10 @@ use super::list::{List, Outcome};
 use super::policy::PATIENCE;
 use super::request::{SchedulingRequest, Score};
 
-/// Number of actions that all tries together may schedule; some tenths of a second.
+/// Largest number of actions in all tries together; they take some tenths of a second.
 const BUDGET: usize = 6_000_000;
 
-/// Forwards and input gradients of a schedule, by rank: the actions that the list scheduler does not place by itself.
+/// Forwards and backwards of a schedule, by rank: the actions that the list scheduler does not place by itself.
 pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
     let of_rank = |steps: &Vec<_>| {
         let actions = steps.iter().flat_map(|step: &ir::schedule::ScheduleStep| step.actions());
@@ -18,8 +18,8 @@ pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
     schedule.ranks().iter().map(of_rank).collect()
 }
 
-/// The best order reached by swaps of neighbours, if it beats `score`. Every order is tried with every patience in
-/// turn; the first swap that improves is kept.
+/// The best order reached by swaps of neighbours, if it beats `score`. Every order is tried with the least and with the
+/// most patience; the first swap that improves is kept.
 pub(super) fn improve(
     request: &SchedulingRequest<'_>,
     schedule: &Schedule,
@@ -61,7 +61,8 @@ pub(super) fn improve(
     }
 }
 
-/// True if two neighbours are of different kinds or stages, as micro-batches keep their order.
+/// True if two neighbours are of different kinds or stages, and not the forward and the backward of one micro-batch on
+/// one stage; within one kind and stage, micro-batches keep their order.
 fn may_swap(first: Action, second: Action) -> bool {
     let is_forward = |action: Action| action.kind == ActionKind::Forward;
     let same_micro_batch = (first.stage, first.micro_batch) == (second.stage, second.micro_batch);

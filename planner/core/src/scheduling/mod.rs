@@ -12,12 +12,10 @@ mod request;
 
 use std::sync::Arc;
 
-use ir::schedule::{
-    Action, ActionKind, Schedule, ScheduleKind, ScheduleStep, StagePlacement, generate,
-};
-use ir::units::Nanos;
+use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, generate};
+use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
-use simulator::{Durations, Earliest, earliest};
+use simulator::{ActivationBytes, Durations, Earliest, Order, earliest, peak_memory};
 
 use list::{List, Outcome, score};
 use policy::Policy;
@@ -27,7 +25,7 @@ pub use request::{SchedulingError, SchedulingRequest, StageMemory};
 /// A schedule made for given costs.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The order of actions, of computation alone.
+    /// The order of actions, computation only.
     pub schedule: Schedule,
     /// Times of all actions.
     pub times: Earliest,
@@ -55,8 +53,8 @@ pub fn schedule(request: &SchedulingRequest<'_>) -> Result<Scheduled, Scheduling
     if for_weight_grad == activations {
         return Ok(found);
     }
-    // A schedule for activations held until the weight gradient also fits where fewer are held, and is sometimes
-    // better. So more memory never makes the result worse.
+    // A schedule made for activations that are all held until the weight gradient also fits where only a part is held,
+    // and is sometimes better. So more memory never makes the result worse.
     let whole = StageMemory { activations, for_weight_grad: activations };
     let strict = best(&SchedulingRequest { kept: whole, ..request.clone() }, v);
     let strict = Scheduled::new(strict.schedule, strict.family, request);
@@ -97,11 +95,11 @@ fn best(request: &SchedulingRequest<'_>, v: u32) -> Scheduled {
     schedule.map_or(found.clone(), |schedule| Scheduled::new(schedule, found.family, request))
 }
 
-/// Number of actions that all tried orders of one search may have, in addition to the families; some seconds.
+/// Largest number of actions in all orders tried by one search, without the families; they take some seconds.
 const MOST_TRIED: u64 = 8_000_000;
 
 /// The candidates, thinned out evenly for large schedules so that trying them takes no longer than for smaller ones;
-/// the families stay, and the order that always fits.
+/// the families and the order that always fits stay.
 fn affordable(mut candidates: Vec<Candidate>, num_actions: u64) -> Vec<Candidate> {
     let is_optional = |candidate: &Candidate| {
         !matches!(candidate, Candidate::Family(..) | Candidate::Refilled(None, ..))
@@ -161,7 +159,7 @@ fn placements(v: u32) -> Vec<StagePlacement> {
     }
 }
 
-/// Schedules of every family with `v` stages per rank, weight gradients apart.
+/// Schedules of every family with `v` stages per rank.
 fn families(request: &SchedulingRequest<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
     let SchedulingRequest { num_ranks: p, num_micro_batches: m, .. } = *request;
     let is_candidate = |kind: &ScheduleKind| match kind {
@@ -195,7 +193,7 @@ enum Candidate {
     /// Forwards and input gradients in the order of a family, or of [`one_after_the_other`], with weight gradients
     /// filled in by the list scheduler.
     Refilled(Option<ScheduleKind>, StagePlacement, Arc<Vec<Vec<Action>>>, f64),
-    /// Order that a greedy policy makes.
+    /// The order that a greedy policy makes.
     Greedy(StagePlacement, Policy),
 }
 
@@ -246,21 +244,11 @@ impl Scheduled {
     }
 }
 
-/// The most memory that any rank of a schedule holds.
+/// The most memory that any rank of a schedule holds, as the simulator counts it, with the unit of `kept` in place of
+/// bytes.
 fn peak(schedule: &Schedule, kept: StageMemory) -> u64 {
-    let of_rank = |steps: &Vec<ScheduleStep>| {
-        let (mut held, mut peak) = (0, 0);
-        for Action { kind, .. } in steps.iter().flat_map(|step| step.actions()) {
-            match kind {
-                ActionKind::Forward => held += kept.activations,
-                ActionKind::Backward => held -= kept.activations,
-                ActionKind::InputGrad => held -= kept.activations - kept.for_weight_grad,
-                ActionKind::WeightGrad => held -= kept.for_weight_grad,
-                _ => {}
-            }
-            peak = peak.max(held);
-        }
-        peak
-    };
-    schedule.ranks().iter().map(of_rank).max().unwrap_or(0)
+    let [activations, for_weight_grad] = [kept.activations, kept.for_weight_grad].map(Bytes::new);
+    let of_each = ActivationBytes { activations, for_weight_grad, workspace: Bytes::ZERO };
+    let stages = vec![of_each; schedule.num_stages() as usize];
+    peak_memory(&Order::new(schedule), &stages).into_iter().max().unwrap_or_default().get()
 }

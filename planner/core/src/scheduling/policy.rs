@@ -1,20 +1,20 @@
 //! Policies: rules for the action that a rank begins when several are ready.
 
-/// Times that a rank waits for a pass that is known to become ready before it begins a weight gradient instead, as
-/// shares of the weight gradient's time.
+/// Longest times, as shares of a weight gradient's time, that a rank waits for a pass that is known to become ready,
+/// before it begins the weight gradient instead.
 pub(super) const PATIENCE: [f64; 6] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.5];
 
 /// Preference between a forward and an input gradient that are both ready.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Preference {
-    /// The input gradient, so that memory is free early and the stages before go on.
+    /// The input gradient, so that memory is freed early and the stages before can go on.
     InputGrad,
-    /// The forward, so that the stages after go on.
+    /// The forward, so that the stages after can go on.
     Forward,
     /// The kind that the rank did not begin last.
     Alternate,
-    /// Whichever is due first if micro-batches followed each other at `interval` times the pace of the
-    /// slowest rank, with input gradients `ahead` intervals early.
+    /// Whichever is due first if micro-batches followed each other at `interval` times the rank's own pace, with input
+    /// gradients `ahead` intervals early.
     Due {
         /// Interval between micro-batches, in times of one micro-batch on the rank.
         interval: f64,
@@ -30,13 +30,13 @@ pub(super) struct Policy {
     pub(super) preference: Preference,
     /// Time to wait before a weight gradient: see [`PATIENCE`].
     pub(super) patience: f64,
-    /// Share of a forward's time: if an input gradient becomes ready within it, the forward waits. A forward that has
-    /// begun cannot be interrupted, and the first gradients run back through all ranks, so a delayed one delays all
+    /// A forward waits if an input gradient becomes ready within this share of the forward's time. A forward that has
+    /// begun cannot be interrupted. The first gradients run back through all ranks, so a delayed gradient delays all
     /// ranks before it.
     pub(super) caution: f64,
     /// Number of first input gradients of a stage for which `caution` holds.
     pub(super) cautious_for: u32,
-    /// Number of waiting weight gradients from which one goes ahead of a forward.
+    /// Number of waiting weight gradients from which on one of them goes before a forward.
     pub(super) most_waiting: u32,
 }
 

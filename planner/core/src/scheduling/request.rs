@@ -72,7 +72,8 @@ pub enum SchedulingError {
     },
 }
 
-/// The largest number of actions, that of the families' largest schedules, three for each forward; some seconds.
+/// The largest number of actions: three for each forward in the families' largest schedules. Scheduling them takes some
+/// seconds.
 const MOST_ACTIONS: u64 = 3 << 19;
 
 impl SchedulingRequest<'_> {

@@ -1,9 +1,11 @@
 //! Branch and bound: expands nodes, the least lower bound first, until none can be faster than the best plan found.
 
+use std::collections::BTreeSet;
+
 use ir::units::{Nanos, Seconds};
 use rayon::prelude::*;
 
-use super::family::Family;
+use super::family::{Family, ShapeFamily};
 use super::node::{Expansion, Searcher};
 use super::outcome::{Best, CandidateCounts};
 use super::queue::{Node, Queue};
@@ -23,13 +25,13 @@ pub(super) struct Branched {
     /// The least lower bound of the candidates left open.
     pub least_left: Option<Seconds>,
     /// Families with layouts that are excluded by memory, but not by time.
-    pub misfits: Vec<Family>,
+    pub misfits: Vec<ShapeFamily>,
 }
 
 /// Expands families and simulates layouts in the order of their lower bounds.
 pub(super) fn branch_and_bound(
     searcher: &Searcher<'_>,
-    families: &[Family],
+    shape_families: &[ShapeFamily],
     mut best: Best,
     observe: &mut Observe<'_>,
 ) -> Branched {
@@ -37,8 +39,8 @@ pub(super) fn branch_and_bound(
     let mut counts = CandidateCounts::default();
     let mut stop_reason = StopReason::Exhausted;
     let mut least_left = None;
-    let mut misfits = Vec::new();
-    let started = searcher.start(families, &mut counts, &mut misfits, observe);
+    let (mut misfits, mut misfits_alone) = (Vec::new(), BTreeSet::<Family>::new());
+    let started = searcher.start(shape_families, &mut counts, &mut misfits, observe);
     let mut queue = started.unwrap_or_else(|reason| {
         stop_reason = reason;
         counts.open = counts.candidates - counts.done();
@@ -59,7 +61,7 @@ pub(super) fn branch_and_bound(
         let mut batch = queue.batch(limit);
         // Results do not depend on the number of nodes between two looks at the clock.
         let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
-        let mut expansions: Vec<Expansion<'_>> = Vec::with_capacity(batch.len());
+        let mut expansions: Vec<Expansion> = Vec::with_capacity(batch.len());
         while !batch.is_empty() && stop_reason == StopReason::Exhausted {
             if !expansions.is_empty()
                 && let Go::Stop(reason) = observe(progress)
@@ -67,7 +69,7 @@ pub(super) fn branch_and_bound(
                 stop_reason = reason;
                 break;
             }
-            let next: Vec<Node<'_>> = batch.drain(..at_once.min(batch.len())).collect();
+            let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
             let expansion =
                 next.into_par_iter().with_max_len(1).map(|node| searcher.expand(node, limit));
             expansions.par_extend(expansion);
@@ -77,7 +79,7 @@ pub(super) fn branch_and_bound(
         }
         for expansion in expansions {
             counts.add(&expansion.counts);
-            misfits.extend(expansion.misfit);
+            misfits_alone.extend(expansion.misfit);
             expansion.nodes.into_iter().for_each(|node| queue.push(node));
             expansion.plans.into_iter().for_each(|plan| best.offer(plan));
         }
@@ -87,7 +89,7 @@ pub(super) fn branch_and_bound(
         }
     }
     let left = queue.size();
-    // What stopped it came after the last layout.
+    // The reason to stop came after the last layout.
     if left == 0 && counts.open == 0 && stop_reason != StopReason::FirstFit {
         stop_reason = StopReason::Exhausted;
     }
@@ -97,5 +99,6 @@ pub(super) fn branch_and_bound(
             counts.open += left;
         }
     }
+    misfits.extend(misfits_alone.iter().map(ShapeFamily::of_one));
     Branched { best, counts, stop_reason, least_left, misfits }
 }

@@ -1,7 +1,9 @@
-//! Replicas that lie whole in groups of unlike GPUs, each group's with its share of the batch.
+//! Replicas that each lie within one group of unlike GPUs. The replicas of each group have their own share of the
+//! batch.
 //!
 //! All replicas have the same degrees, stages and size of a micro-batch, and exchange gradients with each other.
-//! Numbers of micro-batches are not searched: each layout has those with which the slowest group's passes take least.
+//! Numbers of micro-batches are not searched: each layout has the numbers with which the passes of the slowest group
+//! take least time.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -27,15 +29,15 @@ struct Subject<'a> {
     ranks: PipelineRanks,
 }
 
-/// Stages of such layouts, with their assignment in each group.
+/// Stages of these layouts, with their assignment in each group.
 struct Cut<'a> {
     ends: Arc<[usize]>,
     of_groups: Vec<Assignment<'a>>,
-    /// Layouts whose replicas have the shares that suit them, and those with equal shares.
+    /// The shares that suit the replicas best, and equal shares.
     shares: [Option<Shares>; 2],
 }
 
-/// Shares of the batch, and what layouts with these have in common in each group.
+/// Shares of the batch, with the values that all layouts with these shares have in common in each group.
 struct Shares {
     by_group: MicroBatchesByGroup,
     of_passes: OnceCell<Vec<Nanos>>,
@@ -88,14 +90,15 @@ impl<'a> Cut<'a> {
 }
 
 impl Searcher<'_> {
-    /// Expands a subfamily to layouts: each with the stages, of those balanced for one of the groups, that have the
-    /// least lower bound; or where none of these fit, of those cut within the memory of one that they overfill.
+    /// Expands a subfamily to layouts: for each sharding of model states, one layout. Its stages are those with the
+    /// least lower bound among the stages that are balanced for one of the groups. If none of these fit, its stages are
+    /// cut within the memory of a group that they overfill.
     pub(super) fn expand_by_group(
         &self,
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Expansion<'static> {
+    ) -> Expansion {
         let mut expansion = Expansion::default();
         let subject = self.subject(family, subfamily);
         let balanced = self.ends_by_group(&subject).into_iter();
@@ -134,7 +137,8 @@ impl Searcher<'_> {
         expansion
     }
 
-    /// The layout with stages that are cut within the memory of the group that others overfill, if they fit in all.
+    /// The layout with stages that are cut within the memory of the group that the balanced stages overfill, if they
+    /// fit in all groups.
     fn cut_within(
         &self,
         subject: &Subject<'_>,
@@ -237,8 +241,9 @@ impl Searcher<'_> {
         Cut { ends, of_groups, shares }
     }
 
-    /// The layout with these stages and this sharding of model states, with the shares that suit its replicas, or equal
-    /// ones where they exchange data with each micro-batch; `None` where none make up the batch.
+    /// The layout with these stages and this sharding of model states, with the shares that suit its replicas best, or
+    /// with equal shares where replicas exchange data with each micro-batch; `None` where no shares add up to the
+    /// batch.
     fn layout_by_group<'c>(
         &self,
         of: &Subject<'_>,
@@ -268,8 +273,9 @@ fn equal(problem: &Problem, family: &Family) -> Option<MicroBatchesByGroup> {
     MicroBatchesByGroup::new(&vec![each; problem.num_groups()])
 }
 
-/// Micro-batches of each group's replicas with which the slowest group takes least, where a micro-batch takes `times`
-/// on the busiest rank of each: with `p` pipeline ranks, and `M` micro-batches of all replicas, the `m_g` that
+/// Numbers of micro-batches for the replicas of each group with which the slowest group takes least time, where a
+/// micro-batch takes `times` on the busiest rank of each group. With `p` pipeline ranks, `n_g` replicas in group `g`,
+/// and `M` micro-batches of all replicas, these are the `m_g` that
 ///
 /// ```text
 /// minimise max over groups of (m_g + p - 1) t_g,   sum over groups of n_g m_g = M,   m_g > 0 a multiple
@@ -308,7 +314,8 @@ fn shares(
     MicroBatchesByGroup::new(&numbers?)
 }
 
-/// Numbers from 1 to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if none.
+/// Numbers from 1 to `most` whose products with their weights add up to `sum`, the first as large as possible; `None`
+/// if there are none.
 fn adding_up(weights: &[u64], most: &[u64], sum: u64) -> Option<Vec<u64>> {
     let ([weight, weights @ ..], [most, others @ ..]) = (weights, most) else {
         return (sum == 0).then(Vec::new);

@@ -9,8 +9,8 @@ use super::ensemble::Ensemble;
 use super::evaluated_plan::EvaluatedPlan;
 use crate::problem::Problem;
 
-/// Relative difference of times below which plans are not ranked: at the error of measured pairs of layouts, 7.0 %, two
-/// plans that differ by it are in the right order two times of three.
+/// Relative difference of times below which plans are not ranked: with the error of measured pairs of layouts, 7.0 %,
+/// two plans that differ by this much are in the right order two times out of three.
 pub const RESOLUTION: f64 = 0.03;
 
 /// Share of the step time by which a simpler plan may be slower than the best and still stand first.
@@ -56,10 +56,10 @@ impl PlanKind {
     }
 }
 
-/// Longest sequence, in tokens, at which context parallelism is unusual: recipes use it only above.
+/// Longest sequence, in tokens, at which context parallelism is unusual: recipes use it only for longer ones.
 const SHORT_SEQUENCE: u64 = 8192;
 
-/// Complexity key of a plan, the simplest least: first options used only out of need, then the number of kinds of
+/// Complexity key of a plan, least for the simplest: first options used only out of need, then the number of kinds of
 /// parallelism, recompute and switches, sharding (DDP before ZeRO before FSDP), uneven stages, degrees, and then
 /// memory.
 fn simplicity(problem: &Problem, found: &EvaluatedPlan) -> impl Ord + use<> {
@@ -112,18 +112,18 @@ fn simplicity(problem: &Problem, found: &EvaluatedPlan) -> impl Ord + use<> {
     )
 }
 
-/// Number of plans that decide which plan is first, however few `--top` shows: the default of `--top`.
+/// Number of plans that decide which plan is first, even if `--top` shows fewer: the default of `--top`.
 const USUAL_TOP: usize = 5;
 
 /// Share of the likeliest plan's odds below which a plan is not shown first.
 const LEAST_ODDS: f64 = 1.0 / 3.0;
 
-/// The plans to show, at most `top`, best first: the simplest of those that the best does not beat by more than
-/// [`SIMPLICITY_TOLERANCE`], then of each other kind the simplest that the best of its kind does not beat by more. The
-/// fastest is among them where `top` is more than 1.
+/// The plans to show, at most `top`, best first. The first is the simplest of the plans that the best plan beats by no
+/// more than [`SIMPLICITY_TOLERANCE`]. For each other kind, the simplest plan follows that the best of its kind beats
+/// by no more than that. The fastest plan is among them if `top` is more than 1.
 ///
-/// The first has at least a third of the odds of the likeliest plan shown. All odds are of one sample, of the plans
-/// shown and the fastest of each other kind: the share of draws in which each is the fastest.
+/// The first has at least a third of the odds of the likeliest plan shown. The odds of a plan are the share of draws in
+/// which it is the fastest, among the plans shown and the fastest of each other kind, in one sample.
 ///
 /// The best plan takes least time; where the framework stands for others, the best has the least mean regret over the
 /// ensemble.
@@ -243,7 +243,7 @@ impl<'a> Kinds<'a> {
         shown
     }
 
-    /// Some plans, and the fastest plan of each kind that none of them is of.
+    /// Some plans, and the fastest plan of each kind that is not among their kinds.
     fn with_others<'b>(&self, shown: &[&'b EvaluatedPlan]) -> Vec<&'b EvaluatedPlan>
     where
         'a: 'b,
@@ -254,8 +254,8 @@ impl<'a> Kinds<'a> {
     }
 }
 
-/// True if two plans cannot be told apart: their times differ by little, and the slower is the faster in at least a
-/// third as many draws as the other.
+/// True if two plans cannot be told apart: their times differ by little, and one is the faster in at least a third as
+/// many draws as the other.
 pub fn is_tie(share: f64, likelihood_first_is_faster: f64) -> bool {
     let less = likelihood_first_is_faster.min(1.0 - likelihood_first_is_faster);
     share.abs() < RESOLUTION && less >= (1.0 - less) * LEAST_ODDS

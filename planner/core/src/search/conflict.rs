@@ -18,8 +18,9 @@ pub struct Conflict {
 /// The option that gives stages by hand.
 const STAGES: &str = "--stages";
 
-/// The smallest set of options `named` by a user that together leave no layout; `None` if all of them leave some, or if
-/// there is none even without them. `completed` turns the options that are left into the layout to search.
+/// The smallest set of options `named` by a user that together leave no layout; `None` if all of them together leave
+/// some, or if there is no layout even without them. `completed` turns the options that are left into the layout to
+/// search.
 pub fn conflicting(
     problem: &Problem,
     named: &PartialLayout,

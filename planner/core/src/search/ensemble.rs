@@ -1,9 +1,9 @@
 //! Ensemble of possible stacks: frameworks and constants of the cost model, drawn with a fixed seed.
 //!
 //! Constants differ between machines by their [spread](cost_models::constants::Constant::spread), and by less where
-//! steps of the machine itself were measured. A framework that stands for others is each of them in as many draws. Two
-//! plans share the draws of a constant, so one that both depend on alike does not move the difference between them. The
-//! error that no constant explains is drawn for each plan separately.
+//! steps of the machine itself were measured. A framework that stands for others is replaced by each of them in equally
+//! many draws. Two plans share the draws of a constant, so a constant on which both depend alike does not change the
+//! difference between them. The error that no constant explains is drawn for each plan separately.
 
 use cost_models::constants::{CONSTANTS, Constant};
 use cost_models::residuals::PAIRED_REST;
@@ -21,7 +21,7 @@ use crate::step::{Orders, Step};
 /// Number of draws: shares of them are off by at most 1.6 points (one standard deviation).
 const DRAWS: usize = 1024;
 
-/// Relative step of a constant for finite differences: wide, as whole spreads are drawn.
+/// Relative step of a constant for finite differences: large, as draws move a constant by its whole spread.
 const STEP: f64 = 0.1;
 
 /// Logarithms of the step times of plans, in every draw.
@@ -91,7 +91,7 @@ impl Ensemble {
 
 /// Logarithms of a plan's step time in every draw.
 fn drawn(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Vec<f64> {
-    // Everything that tells plans apart: a layout's name leaves out ZeRO, recompute and micro-batches.
+    // Everything in which plans differ: a layout's name leaves out ZeRO, recompute and micro-batches.
     let plan = format!("{:?} {:?}", *found.layout, found.stage_ends);
     // Plans on GPUs of one kind have the draws that they had before replicas could lie in groups.
     let of_one_kind = format!("micro_batches_by_group: {:?}, ", MicroBatchesByGroup::NONE);
@@ -119,8 +119,8 @@ fn deviates(name: &str) -> impl Iterator<Item = f64> {
     normal_deviates(u64::from_le_bytes(*first))
 }
 
-/// The logarithm of a plan's time, linear in those of its machine's constants: by the key of each, the change by one
-/// standard deviation of it.
+/// The logarithm of a plan's time, and its linear approximation in the logarithms of the machine's constants: by the
+/// key of each constant, the change for one standard deviation of it.
 fn linear(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> (f64, Vec<(String, f64)>) {
     let log = log_of_time(problem, found, orders);
     let log = log.unwrap_or_else(|| found.evaluation.step_time.get().ln());
@@ -131,7 +131,8 @@ fn linear(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> (f64, Ve
     (log, slopes.collect())
 }
 
-/// Change of the logarithm of a time by that of each constant that it depends on; `log` is its value.
+/// Derivatives of the logarithm of a time with respect to the logarithms of the constants that it depends on; `log` is
+/// the value of that logarithm.
 fn slopes(
     problem: &Problem,
     log: f64,
@@ -146,8 +147,8 @@ fn slopes(
     })
 }
 
-/// Standard deviation of the logarithm of a measured time over the predicted one, `seconds`, by the spreads of the
-/// constants that it depends on and what no constant explains.
+/// Standard deviation of the logarithm of the ratio of a measured time to the predicted one, `seconds`. It follows from
+/// the spreads of the constants that the time depends on, and from the error that no constant explains.
 pub fn log_deviation(
     problem: &Problem,
     seconds: f64,

@@ -51,7 +51,7 @@ impl EvaluatedPlan {
     }
 }
 
-/// The tenth, the half and nine tenths of a distribution.
+/// Quantiles of a distribution, at a tenth, a half and nine tenths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Exceeded by nine of ten.
@@ -71,7 +71,7 @@ pub struct OverDraws {
     pub peak_memory: Quantiles,
     /// Tokens of the busiest rank over those of the average rank.
     pub busiest: f64,
-    /// Time of a step with as many tokens for each expert.
+    /// Time of a step with equally many tokens for each expert.
     pub balanced: Seconds,
     /// Documents of the replica that all others wait for.
     pub documents: Option<DocumentSizes>,
@@ -98,7 +98,7 @@ impl EvaluatedPlan {
             let balanced = problem.clone().with_expert_load(ExpertLoad::Balanced).ok()?;
             ([0.1, 0.5, 0.9].map(|quantile| of(&problem.at_quantile(quantile))), of(&balanced))
         };
-        // Kernels may be faster where they do a little more.
+        // Sorted, as kernels may be faster where they do a little more work.
         let quantiles = |of: fn(&Evaluation) -> f64| {
             let mut drawn = [0, 1, 2].map(|index| of(&drawn[index]));
             drawn.sort_by(f64::total_cmp);
@@ -119,7 +119,7 @@ impl EvaluatedPlan {
 ///
 /// # Panics
 ///
-/// If the stages are not as many as the layout has, or do not cover the chain in order.
+/// If the number of stages is not the layout's, or the stages do not cover the chain in order.
 pub fn simulated(
     problem: &Problem,
     layout: Layout,
@@ -178,13 +178,14 @@ pub fn on_groups<T>(
     (0..problem.num_groups()).map(of_group).collect()
 }
 
-/// Time and memory of a step whose replicas lie in groups, from those of the replicas in each, or from the one of all
-/// replicas. The step takes as long as the slowest group's, for which the others wait with their gradients.
+/// Time and memory of a step whose replicas lie in groups, from the evaluations of the replicas in each group, or from
+/// the only one, of all replicas. The step takes as long as that of the slowest group, for which the other groups wait
+/// with their gradients.
 ///
 /// # Assumes
 ///
 /// Replicas exchange their gradients once a step, or have equal shares; then reductions in the order of buckets end
-/// when those of the group end that come last, as in any (max, +) linear system.
+/// when the reductions of the last group end, as in any (max, +) linear system.
 pub(super) fn of_groups(problem: &Problem, layout: Layout, all: &[Evaluation]) -> Evaluation {
     if let [only] = all {
         return *only;
@@ -207,8 +208,8 @@ pub(super) fn of_groups(problem: &Problem, layout: Layout, all: &[Evaluation]) -
     }
 }
 
-/// The steps of the replicas in each group as one: a timeline with the pipeline ranks of the first group, then of the
-/// next.
+/// The steps of the replicas in each group, joined into one: its timeline has the pipeline ranks of the first group,
+/// then those of the next.
 fn joined(problem: &Problem, layout: Layout, all: Vec<Simulated>) -> Simulated {
     let evaluations: Vec<Evaluation> = all.iter().map(|it| it.evaluation).collect();
     let evaluation = of_groups(problem, layout, &evaluations);

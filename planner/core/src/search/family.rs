@@ -1,4 +1,7 @@
-//! Families: layouts that differ only in schedule, recompute and sharding of model states.
+//! Families: layouts that differ only in schedule, recompute and sharding of model states; and shape families, which
+//! differ only in micro-batches and switches.
+
+use std::sync::Arc;
 
 use ir::framework::{Abilities, Features};
 use ir::graph::{Recompute, Switches};
@@ -21,15 +24,66 @@ pub struct Family {
     pub data_parallel: u32,
     /// Number of micro-batches of a replica.
     pub num_micro_batches: u32,
-    /// True if replicas lie in groups of unlike GPUs, each with its number of micro-batches, of which the number above
-    /// is the mean; else pipeline ranks do, if any.
+    /// True if replicas lie in groups of unlike GPUs. Each group then has its own number of micro-batches, and
+    /// `num_micro_batches` is the mean. If false, pipeline ranks lie in the groups, if there are groups.
     pub by_group: bool,
 }
 
-/// Number of a family's layouts by all that it depends on: features, switches, pipeline ranks, micro-batches, whether
-/// replicas lie in groups, and features of each sharding of model states.
-pub(super) type LayoutCounts =
-    Memo<(Features, Switches, (u32, u32, bool), SmallVec<[Features; 8]>), u64>;
+/// Families that differ only in micro-batches and switches. A search has some hundred thousand families, so they are
+/// listed only while they are looked at.
+#[derive(Clone, Debug)]
+pub struct ShapeFamily {
+    /// Options that the families have in common.
+    pub(super) spec: LayoutSpec,
+    /// True if replicas lie in groups of unlike GPUs.
+    pub(super) by_group: bool,
+    /// Switches that the families have.
+    pub(super) switches: Vec<Switches>,
+    /// Sizes of micro-batches, each with the number of micro-batches of a replica.
+    pub(super) micro_batches: Vec<[u32; 2]>,
+}
+
+impl ShapeFamily {
+    /// A family alone.
+    pub(super) fn of_one(family: &Family) -> Self {
+        Self {
+            spec: family.spec(),
+            by_group: family.by_group,
+            switches: vec![family.shape.switches],
+            micro_batches: vec![[family.shape.micro_batch_size, family.num_micro_batches]],
+        }
+    }
+
+    /// Hash of the shape family, the same in every run.
+    pub(super) fn order(&self, problem: &Problem) -> u64 {
+        self.families(problem).next().map_or(0, |first| first.order())
+    }
+
+    /// The families that the framework can run.
+    pub fn families(&self, problem: &Problem) -> impl Iterator<Item = Family> {
+        let with = |switches: &Switches| {
+            let spec = LayoutSpec { switches: *switches, ..self.spec };
+            self.micro_batches.iter().map(move |[micro_batch_size, num_micro_batches]| {
+                let (micro_batch_size, num_micro_batches) = (*micro_batch_size, *num_micro_batches);
+                LayoutSpec { micro_batch_size, num_micro_batches, ..spec }
+            })
+        };
+        let specs = self.switches.iter().flat_map(with);
+        let families = specs.map(|spec| Family::of(&spec, problem, self.by_group));
+        families.filter(|it| abilities(problem).combines(it.features(problem)))
+    }
+
+    /// Upper bound of the number of families: the framework may not run all combinations.
+    pub(super) fn num_combinations(&self) -> u64 {
+        (self.switches.len() * self.micro_batches.len()) as u64
+    }
+}
+
+/// Cache of the number of a family's layouts, by the features of each sharding of model states and by everything else
+/// that the number depends on: features, switches, pipeline ranks, micro-batches, and whether replicas lie in groups.
+pub(super) type LayoutCounts = Memo<SmallVec<[Features; 8]>, Arc<LayoutCountsOfStates>>;
+
+type LayoutCountsOfStates = Memo<(Features, Switches, (u32, u32, bool)), u64>;
 
 /// Sharding of a family's model states over replicas, and their offload to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,14 +103,21 @@ impl ZeroSharding {
         Self { zero_stage, zero_shard, offload }
     }
 
-    /// True if no copy of the states spans two groups of unlike GPUs, with `replicas` in each, unless it spans all `of`
-    /// replicas.
+    /// True if each copy of the states lies within one group of unlike GPUs, which have `replicas` each, or spans all
+    /// `of` replicas.
     pub(super) fn lies_in_groups(&self, replicas: &[u32], of: u32) -> bool {
         self.zero_shard == of || replicas.iter().all(|it| it.is_multiple_of(self.zero_shard))
     }
 }
 
 impl Family {
+    /// The family of a layout, whose replicas lie in groups of unlike GPUs or not.
+    fn of(spec: &LayoutSpec, problem: &Problem, by_group: bool) -> Self {
+        let LayoutSpec { pipeline_parallel, data_parallel, num_micro_batches, .. } = *spec;
+        let shape = ShapeKey::of(spec, problem);
+        Self { shape, pipeline_parallel, data_parallel, num_micro_batches, by_group }
+    }
+
     /// Features that all layouts of the family have.
     pub(super) fn features(&self, problem: &Problem) -> Features {
         let ShapeKey { sharding, switches, .. } = &self.shape;
@@ -103,13 +164,6 @@ impl Family {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
     }
 
-    /// True if two families differ only in micro-batches and switches.
-    pub fn same_shape_family(&self, other: &Self) -> bool {
-        let key =
-            |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel, it.by_group);
-        key(self) == key(other)
-    }
-
     /// Schedules to try: the named ones, or all that the framework has and that are
     /// [searched](ScheduleKind::is_searched).
     pub(super) fn schedule_kinds(
@@ -146,12 +200,13 @@ impl Family {
                 continue;
             }
             let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
-            // Of stage counts with equally large stages, the smallest: more only make stages less even.
+            // Of stage counts with equally large largest stages, the smallest: a larger count only makes stages less
+            // even.
             let layers = problem.limits.num_blocks.saturating_sub(2);
             let largest = |v: u32| layers.div_ceil(u64::from(p * v).max(1));
             let is_open = fixed.virtual_stages.one().is_none() && problem.stages.is_none();
             let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
-            // Where a number of stages is too large, more are as well.
+            // If a number of stages is too large, all larger numbers are as well.
             let is_valid = |v: &u32| self.check_schedule(problem, schedule, *v).is_ok();
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
@@ -200,7 +255,7 @@ impl Family {
         virtual_stages: u32,
     ) -> Result<(), LayoutError> {
         let spec = LayoutSpec { schedule, virtual_stages, ..self.spec() };
-        // Micro-batches of each group may be a multiple where the mean is not.
+        // The number of micro-batches of each group may be a multiple where the mean is not.
         let multiple = self.multiple(schedule);
         let num_micro_batches = spec.num_micro_batches.next_multiple_of(multiple);
         let spec = LayoutSpec { num_micro_batches, ..spec };
@@ -260,8 +315,8 @@ impl Family {
             if !offload.works_with_zero(zero_stage) || !able.supports_offload(offload, num_blocks) {
                 continue;
             }
-            // Without replicas all ZeRO stages are the same, and only the plainest is a candidate. But sharded
-            // gradients go to the host as they are made.
+            // Without replicas all ZeRO stages are the same, and only the plainest is a candidate. The exception:
+            // sharded gradients that go to the host as they are made.
             let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
             let supports = |stage, shards| {
                 let context = self.shape.sharding.context_parallel;
@@ -311,18 +366,26 @@ impl Family {
         Features::of_states(zero_stage, shards, offload)
     }
 
+    /// The cache of numbers of layouts that families with these shardings share.
+    pub(super) fn known_counts(
+        &self,
+        shardings: &[ZeroSharding],
+        known: &LayoutCounts,
+    ) -> Arc<LayoutCountsOfStates> {
+        known.get(shardings.iter().map(|it| self.features_of(*it)).collect(), Arc::default)
+    }
+
     /// Number of layouts of the family, with a cache that families share.
-    pub fn num_layouts(
+    pub(super) fn num_layouts(
         &self,
         problem: &Problem,
         fixed: &PartialLayout,
         shardings: &[ZeroSharding],
-        known: &LayoutCounts,
+        known: &LayoutCountsOfStates,
     ) -> u64 {
         let Self { shape, pipeline_parallel, num_micro_batches, by_group, .. } = *self;
-        let states = shardings.iter().map(|it| self.features_of(*it)).collect();
         let schedule = (pipeline_parallel, num_micro_batches, by_group);
-        known.get((self.features(problem), shape.switches, schedule, states), || {
+        known.get((self.features(problem), shape.switches, schedule), || {
             let schedules = self.schedules(problem, fixed);
             let with = |recompute| {
                 let of = schedules.iter().map(move |schedule| {
@@ -338,7 +401,7 @@ impl Family {
     ///
     /// # Panics
     ///
-    /// If the schedule, its stages a rank or the sharding are not among the family's.
+    /// If the schedule, its stages per rank or the sharding are not among the family's.
     pub fn layout(
         &self,
         problem: &Problem,
@@ -380,7 +443,7 @@ impl Family {
         let is_tried = move |it: &Recompute| {
             fixed.recompute.is_any() && abilities(problem).supports_recompute(*it)
         };
-        // Where a graph has chosen modules, selective recompute is of those.
+        // Where a graph has chosen modules, selective recompute recomputes those.
         let chosen = problem.graph.recomputed_modules();
         let of_graph = move |it| match (it, chosen) {
             (Recompute::Selective, Some(modules)) => Recompute::Modules(modules),
@@ -399,7 +462,7 @@ impl Family {
         all.filter(move |recompute| self.can_overlap(problem, u32::MAX, *recompute))
     }
 
-    /// True unless expert exchanges are to overlap another micro-batch and cannot.
+    /// True unless expert exchanges should overlap another micro-batch and cannot.
     fn can_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];
@@ -407,7 +470,7 @@ impl Family {
     }
 }
 
-/// True if a set of features contains none of the sets that are refused.
+/// True if a set of features contains none of the refused sets.
 fn runs(refused: &[Features], features: Features) -> bool {
     !refused.iter().any(|set| features.contain(*set))
 }

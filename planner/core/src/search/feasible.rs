@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::step::ShapeKey;
 
 /// Kinds of context parallelism to try: the named one, or all that the framework has. With one rank the kind does not
-/// matter, unless the degree was named together with a kind that is to be refused.
+/// matter, unless the degree was named too and the kind has to be refused.
 pub(super) fn context_kinds(
     problem: &Problem,
     fixed: &PartialLayout,
@@ -30,8 +30,8 @@ pub(super) fn context_kinds(
     }
 }
 
-/// Switches that are possible with this sharding of experts: the named ones, else the fastest dispatcher, with and
-/// without overlap, and with and without CUDA graphs of layers.
+/// Switches that are possible with this sharding of experts: the named ones; for those left open, the fastest
+/// dispatcher, with and without overlap, and with and without CUDA graphs of layers.
 pub(super) fn switches(
     problem: &Problem,
     fixed: &PartialLayout,
@@ -128,7 +128,7 @@ pub(super) fn check_named(problem: &Problem, fixed: &PartialLayout) -> Result<()
     check_recompute(problem, fixed)
 }
 
-/// Checks that the layers of each stage to recompute are no more than the model has.
+/// Checks that no more layers are to be recomputed in each stage than the model has.
 fn check_recompute(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let Some(Recompute::FirstLayers(layers)) = fixed.recompute.one() else { return Ok(()) };
     let has = problem.limits.num_blocks.saturating_sub(2).max(1);

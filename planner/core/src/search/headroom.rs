@@ -5,16 +5,16 @@ use ir::units::{Bytes, Nanos};
 use super::branch_and_bound::branch_and_bound;
 use super::choice::RESOLUTION;
 use super::evaluated_plan::{EvaluatedPlan, simulated};
-use super::family::Family;
+use super::family::ShapeFamily;
 use super::node::Searcher;
 use super::outcome::{Best, WithLessHeadroom};
 use super::request::Observe;
 use crate::problem::Problem;
 
-/// The fastest plan that fits only with less headroom, where it is faster than `best` by more than can be told apart.
+/// The fastest plan that fits only with less headroom, if the model can tell that it is faster than `best`.
 pub(super) fn with_less_headroom(
     searcher: Searcher<'_>,
-    families: &[Family],
+    misfits: &[ShapeFamily],
     best: Option<&EvaluatedPlan>,
     observe: &mut Observe<'_>,
 ) -> Option<WithLessHeadroom> {
@@ -24,7 +24,7 @@ pub(super) fn with_less_headroom(
     let limit = Nanos::new((time.as_f64() / (1.0 + RESOLUTION)) as u64);
     let open = problem.clone().with_headroom(Bytes::ZERO);
     let searcher = searcher.with_problem(&open);
-    let branched = branch_and_bound(&searcher, families, Best::below(1, limit), observe);
+    let branched = branch_and_bound(&searcher, misfits, Best::below(1, limit), observe);
     let found = branched.best.plans.first().filter(|it| it.time <= limit)?;
     Some(at_largest_headroom(problem, &searcher.found(found.layout, &found.ends)))
 }
@@ -36,9 +36,9 @@ fn at_largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> WithLessHead
     WithLessHeadroom { found: simulated(&problem, found.layout, &found.stage_ends).0, headroom }
 }
 
-/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one; none on GPUs of several kinds,
-/// whose fullest is not known to be the one that decides. Memory that the allocator caches and would free counts as
-/// free.
+/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one; zero where GPUs are of several
+/// kinds, as the fullest GPU need not be the one that decides. Memory that the allocator caches and would free counts
+/// as free.
 pub fn largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> Bytes {
     if problem.groups.is_some() {
         return Bytes::ZERO;

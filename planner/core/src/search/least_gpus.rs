@@ -1,4 +1,4 @@
-//! What a model needs that does not fit: options that free memory, or more GPUs.
+//! Remedies for a model that does not fit: options that free memory, or more GPUs.
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ const MOST_PROBES: usize = 64;
 /// Number of nodes up to which half nodes are tried too.
 const WITH_HALVES: u32 = 5;
 
-/// The least number of GPUs on which some layout fits, among those within one node and those that fill nodes (of few
-/// nodes, half a node too). `None` if none is found for as long as `go` says to go on.
+/// The least number of GPUs on which some layout fits, among numbers within one node and numbers that fill nodes (of a
+/// few nodes, half nodes too). `None` if none is found for as long as `go` says to go on.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn least_gpus(
     Ok(None)
 }
 
-/// Numbers of GPUs within a node and of whole nodes, and among a few nodes of an even number of GPUs, of half nodes.
+/// Numbers of GPUs within a node, of whole nodes and, up to a few nodes with an even number of GPUs, of half nodes.
 fn gpu_counts(node: u32) -> impl Iterator<Item = u32> {
     let node = node.max(1);
     let halves = (2..2 * WITH_HALVES).filter(move |halves| (halves * node).is_multiple_of(2));

@@ -53,8 +53,8 @@ impl LeastWork {
     }
 }
 
-/// Lower bound of the time that exchanges between experts add to all blocks, those of a class taking `exchanges` in
-/// forward and in backward. Where a pass also waits for its host, the longer it takes the less it waits:
+/// Lower bound of the time that exchanges between experts add to all blocks, where the exchanges of a class take
+/// `exchanges` in forward and in backward. A pass that also waits for its host waits less the longer its device takes:
 ///
 /// ```text
 /// sqrt((d + e)^2 + h^2) >= sqrt(d^2 + h^2) + e d / sqrt(d^2 + h^2)
@@ -81,15 +81,15 @@ pub(super) fn added_by_experts(
     classes.map(of_class).sum()
 }
 
-/// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean. Else it has, for any
-/// weights of ranks, at least the weighted mean, in which each block counts at least as on the rank where it counts
-/// least; a rank weighs as much as it is fast:
+/// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean work of all ranks.
+/// Otherwise it has at least the weighted mean, for any weights of the ranks. In this mean, each block counts at least
+/// as much as on the rank where its weighted time is least. The weight of a rank is proportional to its speed:
 ///
 /// ```text
 /// T >= sum over blocks of min over groups g of w_g t_bg,   w_g = (1 / W_g) / sum over groups of p_g / W_g
 /// ```
 ///
-/// with `t_bg` the time of block `b`, and `W_g` of all blocks, on the `p_g` ranks of group `g`.
+/// with `t_bg` the time of block `b`, and `W_g` the time of all blocks, on each of the `p_g` ranks of group `g`.
 pub(super) fn least_work(
     (problem, chain): (&Problem, &ChainIndex),
     shape: &Shape,
@@ -119,8 +119,8 @@ pub(super) fn least_work(
     LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
 }
 
-/// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g`
-/// and `t_g` the time of a micro-batch on each of their ranks in the mean,
+/// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g`,
+/// and `t_g` the mean time of a micro-batch on each of their ranks,
 ///
 /// ```text
 /// T >= M / sum over groups of n_g / t_g
@@ -142,16 +142,16 @@ pub(super) fn replicas_by_group(
     Nanos::new((num_micro_batches(problem, family) as f64 / rates * ROUNDING) as u64)
 }
 
-/// Micro-batches of all replicas.
+/// Number of micro-batches of all replicas.
 pub(super) fn num_micro_batches(problem: &Problem, family: &Family) -> u64 {
     problem.limits.global_batch_size / u64::from(family.shape.micro_batch_size)
 }
 
 /// Lower bound of a schedule's time, for any partition of blocks with at least this work.
 ///
-/// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last returns
-/// through them: `S_r + m T_r <= t`, with `S_r` the time of the ranks before. So the time of the first `r` ranks is at
-/// most `t (1 - (1 - 1 / m)^r)`, and that of all ranks is `all`:
+/// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last micro-batch
+/// returns through them: `S_r + m T_r <= t`, with `T_r` the time of the rank and `S_r` that of the ranks before it, for
+/// a micro-batch. So the time of the first `r` ranks is at most `t (1 - (1 - 1 / m)^r)`, and for all ranks it is `all`:
 ///
 /// ```text
 /// t >= all / (1 - (1 - 1 / m)^p)

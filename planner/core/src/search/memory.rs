@@ -28,8 +28,8 @@ struct Class {
     saved: ByPolicy<f64>,
 }
 
-/// Blocks of families that differ only in micro-batches, from which lower bounds of the fullest rank's memory follow,
-/// for any partition into stages.
+/// Blocks of families that differ only in micro-batches, from which lower bounds of the fullest rank's memory are
+/// computed, for any partition into stages.
 pub(super) struct LeastMemory(SmallVec<[Class; 8]>);
 
 impl LeastMemory {
@@ -44,25 +44,28 @@ impl LeastMemory {
         self.of(family, |class| class.saved[policy], &[schedule])
     }
 
-    /// Lower bound in bytes with any recompute policy, and any of several schedules.
-    fn with_any(&self, family: &Family, schedules: &[ScheduleKind]) -> Bytes {
-        let least = |class: &Class| {
-            let of_policies = BlockRecompute::ALL.map(|policy| class.saved[policy]);
-            of_policies.into_iter().fold(f64::INFINITY, f64::min)
-        };
-        self.of(family, least, schedules)
+    /// Lower bound in bytes with a policy for all blocks, and any of several schedules.
+    pub(super) fn with_any(
+        &self,
+        family: &Family,
+        policy: BlockRecompute,
+        schedules: &[ScheduleKind],
+    ) -> Bytes {
+        self.of(family, |class| class.saved[policy], schedules)
     }
 
     /// Lower bound in bytes. Blocks of class `c` have `s_c` bytes of states and save `a_c` for each of the `f_r`
-    /// micro-batches that rank `r` has in flight. For any weights of ranks, the fullest holds at least the weighted
-    /// mean, in which each block counts at least as on the rank where it counts least:
+    /// micro-batches that rank `r` has in flight. For any weights of the ranks, the fullest rank holds at least the
+    /// weighted mean. In this mean, each block counts at least as much as on the rank where its weighted memory is
+    /// least:
     ///
     /// ```text
     /// M >= sum over blocks of min over r of w_r (s_c + f_r a_c),   sum over r of w_r = 1
     /// ```
     ///
-    /// Rank `r` has weight `1 / (s + f_r a)` of the mean block, for which the bound is exact where all blocks are
-    /// alike. Saved activations grow linearly with the size of a micro-batch.
+    /// The weight of rank `r` is proportional to `1 / (s + f_r a)`, with `s` and `a` of the mean block. With these
+    /// weights the bound is exact where all blocks are alike. Saved activations grow linearly with the size of a
+    /// micro-batch.
     fn of(
         &self,
         family: &Family,
@@ -93,7 +96,7 @@ impl LeastMemory {
 /// Parameters of all blocks, as if one rank had every stage, by sharding.
 pub(super) type Parameters = BTreeMap<ShapeKey, LocalParameters>;
 
-/// Cache key of the parameters of a rank. They do not depend on sequence and batch, so these are cleared.
+/// Cache key of the parameters of a rank. The parameters do not depend on sequence and batch, so these are cleared.
 fn parameters_key(family: &Family) -> ShapeKey {
     ShapeKey {
         switches: Switches::USUAL,
@@ -111,28 +114,29 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory may hold
-    /// its part of the blocks, and any one block with everything that its backward needs, which a rank holds at some
-    /// time under every policy.
-    pub(super) fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
-        if self.request.exhaustive {
-            return vec![true; families.len()];
-        }
-        let schedules = families[0].schedule_kinds(self.problem, &self.request.fixed);
+    /// For families that differ from `first` only in micro-batches and switches: the recompute policies of the search
+    /// with which a rank's memory may hold its part of the blocks. The memory must also hold any one block with
+    /// everything that its backward needs, as a rank holds that at some time under every policy.
+    pub(super) fn policies_with_room(
+        &self,
+        first: &Family,
+    ) -> impl Fn(&Family) -> ByPolicy<bool> + use<> {
+        let shardings = first.shardings(self.problem, &self.request.fixed);
+        let schedules = first.schedule_kinds(self.problem, &self.request.fixed);
         let capacity = self.problem.largest_memory_budget();
-        let alike = families.chunk_by(|a, b| a.shape.switches == b.shape.switches);
-        let of_alike = |families: &[Family]| -> SmallVec<[bool; 32]> {
-            let largest_block = self.largest_block(&families[0], shardings);
-            let least = self.least_memory(&families[0], shardings);
-            let may_fit = |family: &Family| {
-                largest_block(family) <= capacity && least.with_any(family, &schedules) <= capacity
-            };
-            families.iter().map(may_fit).collect()
-        };
-        alike.flat_map(of_alike).collect()
+        let largest_block = self.largest_block(first, &shardings);
+        let least = self.least_memory(first, &shardings);
+        let (is_asked, searched) = (self.request.exhaustive, self.policies);
+        move |family| {
+            let holds_block = is_asked || largest_block(family) <= capacity;
+            ByPolicy::new(|policy| {
+                let fits = || is_asked || least.with_any(family, policy, &schedules) <= capacity;
+                holds_block && searched[policy].is_some() && fits()
+            })
+        }
     }
 
-    /// Lower bound of the memory of a rank that has one block alone, the largest, for families that differ only in
+    /// Lower bound of the memory of a rank that has only one block, the largest, for families that differ only in
     /// micro-batches. Activations of a block grow linearly with the number of sequences.
     fn largest_block(
         &self,
@@ -154,10 +158,10 @@ impl Searcher<'_> {
     }
 
     /// The parameters of all blocks as if on one rank, for every sharding of the families.
-    pub(super) fn all_parameters(&self, families: &[Family]) -> Parameters {
+    pub(super) fn all_parameters(&self, families: impl Iterator<Item = Family>) -> Parameters {
         let mut all = Parameters::new();
-        for of_one_shape in families.chunk_by(Family::same_shape_family) {
-            let key = parameters_key(&of_one_shape[0]);
+        for family in families {
+            let key = parameters_key(&family);
             all.entry(key).or_insert_with(|| self.parameters(&key));
         }
         all
@@ -178,7 +182,8 @@ impl Searcher<'_> {
         with_slack(self.states(family, &part, &shardings))
     }
 
-    /// What lower bounds of the fullest rank's memory follow from, for families that differ only in micro-batches.
+    /// The data from which lower bounds of the fullest rank's memory are computed, for families that differ only in
+    /// micro-batches.
     pub(super) fn least_memory(&self, family: &Family, shardings: &[ZeroSharding]) -> LeastMemory {
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..family.shape });
         let all = 0..self.chain.num_blocks();
@@ -186,7 +191,7 @@ impl Searcher<'_> {
         let class = |(class, block): (usize, &Arc<BlockMemory>)| Class {
             count: f64::from(self.chain.count(class, &all)),
             states: self.states(family, &block.parameters, shardings).as_f64(),
-            // The ends of the chain may hold their activations for one micro-batch only.
+            // The first and the last block may hold their activations for one micro-batch only.
             saved: ByPolicy::new(|policy| {
                 let is_kept = !offloads && !self.chain.is_end(class);
                 if is_kept { block.saved[policy].as_f64() } else { 0.0 }

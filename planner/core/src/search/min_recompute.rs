@@ -1,7 +1,8 @@
 //! Full recompute of as few layers of each stage as fit in memory.
 //!
-//! With each recomputed layer more, a rank holds less and its backward takes longer, so the fewest that fit are the
-//! fastest. Stages are partitioned as if nothing was recomputed, as recompute would add about as much to each.
+//! With each additional recomputed layer, a rank holds less and its backward takes longer, so the fewest layers with
+//! which it fits are the fastest. Stages are partitioned as if nothing were recomputed, as recompute would add about
+//! the same time to each.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ impl Searcher<'_> {
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Expansion<'static> {
+    ) -> Expansion {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;

@@ -1,15 +1,16 @@
 //! Branch and bound over the space of layouts, best first, with exact simulation of the leaves.
 //!
-//! Families of layouts wait in a queue, ordered by a lower bound of their step times; those that differ only in
-//! micro-batches and switches wait together. The first is expanded into subfamilies that share an assignment of blocks,
-//! these into layouts, and each layout whose turn comes is simulated. When the lower bound of the first exceeds the
-//! time of the worst of the best plans, the search is over, with the same result as a simulation of every layout. Nodes
-//! are expanded in batches of fixed size, so that results and counts do not depend on the number of threads.
+//! Families of layouts wait in a queue, ordered by a lower bound of their step times; families that differ only in
+//! micro-batches and switches wait together. The first family in the queue is expanded into subfamilies that share an
+//! assignment of blocks, and these into layouts. A layout whose turn comes is simulated. When the lower bound of the
+//! first node exceeds the time of the worst of the best plans, the search is over, with the same result as a simulation
+//! of every layout. Nodes are expanded in batches of fixed size, so that results and counts do not depend on the number
+//! of threads.
 //!
-//! Where GPUs are of several kinds, [`best_nodes`] chooses among them before.
+//! Where GPUs are of several kinds, [`best_nodes`] first chooses the nodes to use.
 //!
 //! One choice is not searched: each layout has the partition that minimises its slowest stage and evens out its ranks,
-//! and where that does not fit in memory, the fastest that does; unless stages are given by hand.
+//! or, if that does not fit in memory, the fastest partition that does. Stages given by hand are kept.
 
 mod branch_and_bound;
 mod by_group;
@@ -89,7 +90,7 @@ fn search_below(
     most: Nanos,
     observe: &mut Observe<'_>,
 ) -> Outcome {
-    // Runs on a thread of the pool: waking one up from outside takes as long as many a batch.
+    // Runs on a thread of the pool: waking a thread from outside takes as long as many a batch does.
     rayon::scope(|_| search_here(problem, request, most, observe))
 }
 
@@ -104,12 +105,11 @@ fn search_here(
         Err(error) => return Outcome::impossible(error),
     };
     let request = &Request { fixed, ..*request };
-    let space = Space::new(problem, &request.fixed);
+    let Space { shape_families, mut rejected, last_error } = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
-    let searcher = Searcher::new(problem, &chain, request, &space.families);
+    let searcher = Searcher::new(problem, &chain, request, &shape_families);
     let Branched { best, counts, stop_reason, least_left, misfits } =
-        branch_and_bound(&searcher, &space.families, Best::below(request.top, most), observe);
-    let mut rejected = space.rejected;
+        branch_and_bound(&searcher, &shape_families, Best::below(request.top, most), observe);
     let too_large = counts.too_large + counts.pruned_by_memory;
     if too_large > 0 {
         rejected.insert(Rejection::Memory, too_large);
@@ -119,23 +119,22 @@ fn search_here(
     }
     let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
     let is_asked = is_misfit && request.find_closest;
-    let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
+    let closest = is_asked.then(|| closest(&searcher, &shape_families)).flatten();
     let plans =
         best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
     let plans: Vec<EvaluatedPlan> = plans.collect();
     // A single rank follows no schedule, so errors of a pipeline say more.
     let schedule_error = || {
-        let error = |family: &Family| family.schedule_error(problem, &request.fixed);
-        let mut pipelines = space.families.iter().filter(|family| family.pipeline_parallel > 1);
-        pipelines.find_map(error).or_else(|| space.families.iter().find_map(error))
+        let families = || shape_families.iter().flat_map(|it| it.families(problem));
+        let error = |family: Family| family.schedule_error(problem, &request.fixed);
+        let mut pipelines = families().filter(|family| family.pipeline_parallel > 1);
+        pipelines.find_map(error).or_else(|| families().find_map(error))
     };
-    let invalid = space.last_error.or_else(schedule_error);
-    // All other layouts were looked at, or take longer than the best whatever the memory.
+    let invalid = last_error.or_else(|| plans.is_empty().then(schedule_error).flatten());
+    // All other layouts were looked at, or take longer than the best plan whatever their memory.
     let is_done = stop_reason == StopReason::Exhausted;
     let with_less_headroom = (request.less_headroom && is_done)
-        .then(|| {
-            with_less_headroom(searcher, &among(&space.families, misfits), plans.first(), observe)
-        })
+        .then(|| with_less_headroom(searcher, &misfits, plans.first(), observe))
         .flatten();
     Outcome {
         plans,
@@ -149,8 +148,8 @@ fn search_here(
     }
 }
 
-/// The result of a search with the headroom in force; where no plan fits with it, of a search without headroom, with
-/// the largest headroom that all its plans leave.
+/// The result of a search with the headroom in force; if no plan fits with it, the result of a search without headroom,
+/// and the largest headroom that all its plans leave.
 pub fn evaluate(
     problem: &Problem,
     request: &Request,
@@ -172,10 +171,4 @@ pub fn evaluate(
         *found = simulated(&left, found.layout, &found.stage_ends).0;
     }
     (any, Some(least))
-}
-
-/// The families that are also in `others`, in their order.
-fn among(families: &[Family], mut others: Vec<Family>) -> Vec<Family> {
-    others.sort_unstable();
-    families.iter().filter(|it| others.binary_search(it).is_ok()).copied().collect()
 }

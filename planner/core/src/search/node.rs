@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 use std::sync::Arc;
 
-use cost_models::block::{BlockMemory, BlockPasses, ExpertExchanges, PassTime};
+use cost_models::block::{BlockMemory, BlockPasses, ByPolicy, ExpertExchanges, PassTime};
 use ir::graph::{BlockRecompute, CudaGraphs, Recompute, Sharding};
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
@@ -11,7 +11,7 @@ use ir::units::{Bytes, Nanos};
 use simulator::ActivationBytes;
 
 use super::evaluated_plan::{EvaluatedPlan, of_groups};
-use super::family::{Family, LayoutCounts, ZeroSharding};
+use super::family::{Family, LayoutCounts, ShapeFamily, ZeroSharding};
 use super::feasible::switches;
 use super::least_work::{any_partition, least_work, replicas_by_group};
 use super::outcome::{Candidate, CandidateCounts};
@@ -34,8 +34,8 @@ pub(super) struct Balanced {
 
 /// Result of the expansion of a node: further nodes, or a plan.
 #[derive(Default)]
-pub(super) struct Expansion<'f> {
-    pub(super) nodes: Vec<Node<'f>>,
+pub(super) struct Expansion {
+    pub(super) nodes: Vec<Node>,
     pub(super) plans: Vec<Candidate>,
     pub(super) counts: CandidateCounts,
     /// The family, if some of its layouts are excluded by memory, but not by time.
@@ -55,11 +55,14 @@ pub(super) struct Searcher<'a> {
     shapes_of_groups: Memo<(usize, ShapeKey), Arc<Shape>>,
     /// Lower bounds of shapes, for any degree of expert parallelism.
     pub(super) least: Memo<ShapeKey, Arc<Shape>>,
-    /// Exchanges between the experts of each class of blocks, of any number of sequences.
+    /// Exchanges between the experts of each class of blocks, for any number of sequences.
     pub(super) expert_exchanges: Memo<Sharding, Arc<[ExpertExchanges]>>,
     pub(super) layout_counts: LayoutCounts,
     /// The CUDA graphs that save most host time, of those that families have.
     pub(super) graphs: CudaGraphs,
+    /// By recompute policy of the blocks that hold least memory: the policy of the blocks that take least time; `None`
+    /// for policies that are not searched.
+    pub(super) policies: ByPolicy<Option<BlockRecompute>>,
     /// The problems of the replicas in each group, where GPUs are of several kinds.
     pub(super) of_groups: Vec<Problem>,
 }
@@ -69,12 +72,18 @@ impl<'a> Searcher<'a> {
         problem: &'a Problem,
         chain: &'a ChainIndex,
         request: &'a Request,
-        families: &[Family],
+        shape_families: &[ShapeFamily],
     ) -> Self {
         let (orders, blocks, memories, shapes, shapes_of_groups, least) = Default::default();
         let (expert_exchanges, layout_counts) = Default::default();
-        let graphs = families.iter().map(|family| family.shape.switches.cuda_graphs);
-        let graphs = graphs.max().unwrap_or_default();
+        let switches = shape_families.iter().flat_map(|it| &it.switches);
+        let graphs = switches.map(|it| it.cuda_graphs).max().unwrap_or_default();
+        let searched = request.fixed.recompute.one();
+        let searched = searched.map_or_else(|| Recompute::ALL.to_vec(), |named| vec![named]);
+        let policies = ByPolicy::new(|policy| {
+            let of = searched.iter().find(|recompute| recompute.of_first_layers() == policy)?;
+            Some(if request.min_recompute { BlockRecompute::None } else { of.of_other_layers() })
+        });
         let of_groups = problem.of_groups();
         Self {
             problem,
@@ -89,6 +98,7 @@ impl<'a> Searcher<'a> {
             expert_exchanges,
             layout_counts,
             graphs,
+            policies,
             of_groups,
         }
     }
@@ -103,7 +113,7 @@ impl<'a> Searcher<'a> {
 
     pub(super) fn shape(&self, key: ShapeKey) -> Arc<Shape> {
         self.shapes.get_with_others(&key, || {
-            // All that the search may ask for with these kernels.
+            // All switches that the search may ask for with these kernels.
             let mut all = switches(self.problem, &self.request.fixed, &key.sharding);
             if !all.contains(&key.switches) {
                 all = vec![key.switches];
@@ -124,17 +134,17 @@ impl<'a> Searcher<'a> {
         self.memories.of(self.problem, self.chain, key)
     }
 
-    /// Recompute that every block has at least.
+    /// The least recompute of any block.
     pub(super) fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
         if self.request.min_recompute { BlockRecompute::None } else { recompute.of_other_layers() }
     }
 
     /// Expands a node into smaller ones, or simulates its one layout.
-    pub(super) fn expand<'f>(&self, node: Node<'f>, limit: Nanos) -> Expansion<'f> {
+    pub(super) fn expand(&self, node: Node, limit: Nanos) -> Expansion {
         match node.branch {
-            Branch::ShapeFamily(families) => self.expand_shape_family(families, limit),
+            Branch::ShapeFamily(families) => self.expand_shape_family(&families, limit),
             Branch::BestGraphsOfFamily(family) => {
-                let bound = self.family_bound(&family, family.shape.switches.cuda_graphs);
+                let bound = self.family_bound(&family);
                 let branch = Branch::Family(family);
                 Expansion { nodes: vec![Node { bound, branch, ..node }], ..Expansion::default() }
             }
@@ -166,7 +176,7 @@ impl<'a> Searcher<'a> {
         family.recomputes(self.problem, fixed).flat_map(of_policy).collect()
     }
 
-    fn expand_family(&self, family: &Family, limit: Nanos) -> Expansion<'static> {
+    fn expand_family(&self, family: &Family, limit: Nanos) -> Expansion {
         // Most families do not fit, and need no costs.
         let shape = LazyCell::new(|| self.shape(family.shape));
         let shardings = family.shardings(self.problem, &self.request.fixed);
@@ -287,13 +297,13 @@ impl<'a> Searcher<'a> {
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Expansion<'static> {
+    ) -> Expansion {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.largest_memory_budget();
         let fastest = self.assign(&balanced, subfamily.recompute, Arc::clone(ends));
-        // A partition chosen for memory has no faster slowest stage.
+        // The slowest stage of a partition chosen for memory is no faster.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
         let bound = if self.cuts_within_memory(&layouts[0]) {
             slowest_stage(&fastest, family, subfamily.schedule)
@@ -341,8 +351,9 @@ impl<'a> Searcher<'a> {
         expansion
     }
 
-    /// True if another partition is tried where the fastest overfills a rank. Only with one stage per rank: with
-    /// several, a rank's blocks are no range of the chain; nor where stages are given by hand or follow a rule.
+    /// True if another partition is tried where the fastest overfills a rank. This is done only with one stage per
+    /// rank, as the blocks of several stages are not one range of the chain; and not where stages are given by hand or
+    /// follow a rule.
     pub(super) fn cuts_within_memory(&self, layout: &Layout) -> bool {
         !self.problem.vocabulary_parallel
             && self.problem.stage_rule(layout.pipeline_parallel, 1) == StageRule::Free
@@ -350,7 +361,7 @@ impl<'a> Searcher<'a> {
             && layout.pipeline_parallel > 1
     }
 
-    /// The fastest partition that overfills no rank, if the fastest of all does.
+    /// The fastest partition that overfills no rank, for use where the fastest of all overfills one.
     pub(super) fn within_memory(
         &self,
         layout: &Layout,
@@ -391,7 +402,7 @@ impl<'a> Searcher<'a> {
         peaks.into_iter().map(Bytes::get).collect()
     }
 
-    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Expansion<'static> {
+    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Expansion {
         let time = self.of_steps(layout, &ends, |step| {
             let time = self.orders.step_time(&step.layout, &step.work);
             time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
@@ -435,7 +446,7 @@ impl<'a> Searcher<'a> {
     }
 }
 
-impl Expansion<'_> {
+impl Expansion {
     /// Adds a layout that fits in memory, unless its lower bound exceeds the limit.
     pub(super) fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
         if bound > limit {
@@ -457,7 +468,7 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
 }
 
 /// Lower bound of the slowest stage's time for all micro-batches, for any partition; zero where split gradients are
-/// faster, as partitions are not balanced for those.
+/// faster, as partitions are not balanced for split gradients.
 pub(super) fn slowest_stage(
     fastest: &Assignment<'_>,
     family: &Family,

@@ -21,7 +21,7 @@ pub struct Outcome {
     pub rejected: BTreeMap<Rejection, u64>,
     /// The layout that exceeds the memory least, if none fits.
     pub closest: Option<EvaluatedPlan>,
-    /// The fastest plan that fits only with less headroom, where it gains more than can be told apart.
+    /// The fastest plan that fits only with less headroom, if the model can tell that it is faster.
     pub with_less_headroom: Option<WithLessHeadroom>,
     /// Reason why a requested layout is not possible.
     pub invalid: Option<LayoutError>,
@@ -41,7 +41,7 @@ pub struct WithLessHeadroom {
 }
 
 impl Outcome {
-    /// This outcome; or, where the search stopped before it found anything as fast, that of an earlier one.
+    /// This outcome; or the outcome of an earlier search, if this one stopped before it found a plan as fast.
     #[must_use]
     pub fn or_earlier(self, earlier: Option<Self>) -> Self {
         let time = |it: &Self| it.plans.first().map(|plan| Nanos::from(plan.evaluation.step_time));
@@ -133,7 +133,7 @@ pub(super) struct Best {
 }
 
 impl Best {
-    /// Best plans of those that take no longer than `most`.
+    /// The best plans among those that take no longer than `most`.
     pub(super) const fn below(top: usize, most: Nanos) -> Self {
         Self { top, most, plans: Vec::new() }
     }
@@ -146,7 +146,7 @@ impl Best {
         }
     }
 
-    /// Inserts a plan in order: faster first; of equals the smaller layout.
+    /// Inserts a plan in order: faster plans first; of equally fast plans, the smaller layout first.
     pub(super) fn offer(&mut self, plan: Candidate) {
         let key = |plan: &Candidate| (plan.time, plan.layout);
         let position = self.plans.partition_point(|other| key(other) < key(&plan));

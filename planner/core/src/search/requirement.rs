@@ -1,4 +1,4 @@
-//! Requirements that leave no layout: those without which there would be some.
+//! Requirements that leave no layout: without such a requirement, there would be some.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::problem::Problem;
 /// A requirement that leaves no layout, and a choice that meets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The requirement in words; empty where this batch divides, but another batch would work as well.
+    /// The requirement in words; empty where this batch divides, but another batch would also work.
     pub fails: String,
-    /// A choice that works instead, as was checked.
+    /// A choice that works instead; this was checked.
     pub works: Option<String>,
 }
 
 /// The largest number of a framework's reasons in a message.
 const MOST_REASONS: usize = 3;
 
-/// The requirements each of which alone leaves no layout of `fixed`; empty where only several together do.
+/// The requirements that each alone leave no layout of `fixed`; empty where only several together leave none.
 pub fn failed_requirements(problem: &Problem, fixed: &PartialLayout) -> Vec<Requirement> {
-    // Where some framework runs this batch, the framework is what fails.
+    // If a framework without limits runs this batch, the fault is the framework's.
     let is_able = has_layouts(&with_abilities(problem, Abilities::all()), fixed);
     let of_framework = || [stages(problem, fixed), framework(problem, fixed)].into_iter().flatten();
     if !is_able {
@@ -84,7 +84,7 @@ fn framework(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     }
     let abilities = &problem.hardware.framework.abilities;
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
-    for family in &space.families {
+    for family in space.families(&ideal) {
         for excluded in abilities.excluded(family.features(problem)) {
             *reasons.entry(excluded.to_string()).or_default() += 1;
         }

@@ -7,10 +7,9 @@ use ir::graph::{ContextParallelKind, Sharding};
 use ir::layout::{LayoutError, LayoutSpec, Offload, PartialLayout, largest_divisor};
 use serde::Serialize;
 
-use super::family::{Family, LayoutCounts, divisors};
+use super::family::{Family, LayoutCounts, ShapeFamily, divisors};
 use super::feasible::{abilities, check_framework, check_named, context_kinds, switches};
 use crate::problem::Problem;
-use crate::step::ShapeKey;
 
 /// Reason why candidates were left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -55,8 +54,8 @@ impl fmt::Display for Rejection {
 /// All families of a problem that agree with `fixed`, and the numbers of degrees rejected, by reason.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// The families; those of one shape family are next to each other.
-    pub families: Vec<Family>,
+    /// The families, grouped by the options that they have in common.
+    pub shape_families: Vec<ShapeFamily>,
     /// Numbers of combinations of degrees that were left out, by reason.
     pub rejected: BTreeMap<Rejection, u64>,
     /// Error of the combination that was left out last.
@@ -102,14 +101,14 @@ impl Space {
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
         for context in fixed.context_parallel.among(divisors(rest)) {
-            // A named degree need not divide the ranks that are left.
+            // A named degree may not divide the ranks that are left.
             if quotient(rest, context).is_none() {
                 continue;
             }
             for kind in context_kinds(problem, fixed, context) {
                 let spec =
                     LayoutSpec { context_parallel: context, context_parallel_kind: kind, ..spec };
-                // Errors of a kind that nobody named are not reported, where there is another kind.
+                // Errors of a kind that was not named are not reported if there is another kind.
                 let is_other = fixed.context_parallel_kind.is_any()
                     && kind != ContextParallelKind::Ring
                     && abilities(problem).context_parallel.contains(&ContextParallelKind::Ring);
@@ -161,7 +160,8 @@ impl Space {
         }
     }
 
-    /// Pipeline ranks in groups of unlike GPUs, where there are such, and replicas in them.
+    /// Adds layouts whose pipeline ranks lie in groups of unlike GPUs, where there are such groups, and layouts whose
+    /// replicas do.
     fn add_arrangements(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let ranks = problem.check_groups(&spec);
         let replicas =
@@ -179,8 +179,8 @@ impl Space {
         }
     }
 
-    /// Replicas in groups of unlike GPUs: each group's have as many micro-batches as make the step fastest, or all as
-    /// many where the framework has no others.
+    /// Adds layouts whose replicas lie in groups of unlike GPUs. The replicas of each group have the number of
+    /// micro-batches that makes the step fastest; all have the same number where the framework supports nothing else.
     fn add_replicas_by_group(
         &mut self,
         problem: &Problem,
@@ -198,34 +198,31 @@ impl Space {
             let all = quotient(u32::try_from(batch).ok()?, size)?;
             let is_even = u64::from(all).is_multiple_of(data);
             let is_supported = is_even || abilities(problem).uneven_replicas;
-            (u64::from(all) >= data && is_supported).then_some((size, all / spec.data_parallel))
+            (u64::from(all) >= data && is_supported).then_some([size, all / spec.data_parallel])
         });
-        let sizes: Vec<(u32, u32)> = sizes.collect();
+        let sizes: Vec<[u32; 2]> = sizes.collect();
         for sharding in shardings {
-            for switches in switches(problem, fixed, &sharding) {
-                for (micro_batch_size, num_micro_batches) in sizes.iter().copied() {
-                    let spec = spec.sharded(&sharding);
-                    let spec = LayoutSpec { micro_batch_size, num_micro_batches, switches, ..spec };
-                    self.add(problem, &spec, true);
-                }
-            }
+            self.add(
+                problem,
+                ShapeFamily {
+                    spec: spec.sharded(&sharding),
+                    by_group: true,
+                    switches: switches(problem, fixed, &sharding),
+                    micro_batches: sizes.clone(),
+                },
+            );
         }
     }
 
-    /// Adds the family of some degrees, unless the framework cannot run it.
-    fn add(&mut self, problem: &Problem, spec: &LayoutSpec, by_group: bool) {
-        let LayoutSpec { pipeline_parallel, data_parallel, num_micro_batches, .. } = *spec;
-        let family = Family {
-            shape: ShapeKey::of(spec, problem),
-            pipeline_parallel,
-            data_parallel,
-            num_micro_batches,
-            by_group,
-        };
-        if abilities(problem).combines(family.features(problem)) {
-            self.families.push(family);
-        } else {
-            self.reject_unable();
+    /// Adds the families that the framework can run.
+    fn add(&mut self, problem: &Problem, shape_family: ShapeFamily) {
+        let able = shape_family.families(problem).count() as u64;
+        let unable = shape_family.num_combinations() - able;
+        if unable > 0 {
+            *self.rejected.entry(Rejection::Framework).or_default() += unable;
+        }
+        if able > 0 {
+            self.shape_families.push(shape_family);
         }
     }
 
@@ -270,21 +267,19 @@ impl Space {
             return self.reject(Rejection::Batch, error);
         }
         let of_replica = (batch / u64::from(data)) as u32;
-        let shardings = self.with_experts(problem, fixed, spec);
-        let switched = |sharding| {
+        let sizes = fixed.micro_batch_size.among(divisors(of_replica));
+        let (divide, others): (Vec<u32>, Vec<u32>) =
+            sizes.into_iter().partition(|size| quotient(of_replica, *size).is_some());
+        let micro_batches: Vec<[u32; 2]> =
+            divide.into_iter().map(|size| [size, of_replica / size]).collect();
+        for sharding in self.with_experts(problem, fixed, spec) {
             let switches = switches(problem, fixed, &sharding);
-            switches.into_iter().map(move |switches| (sharding, switches))
-        };
-        for (sharding, switches) in shardings.into_iter().flat_map(switched) {
-            for micro_batch_size in fixed.micro_batch_size.among(divisors(of_replica)) {
-                let Some(num_micro_batches) = quotient(of_replica, micro_batch_size) else {
-                    self.reject(Rejection::Batch, indivisible(micro_batch_size));
-                    continue;
-                };
-                let spec = spec.sharded(&sharding);
-                let spec = LayoutSpec { micro_batch_size, num_micro_batches, switches, ..spec };
-                self.add(problem, &spec, false);
+            for size in &others {
+                *self.rejected.entry(Rejection::Batch).or_default() += switches.len() as u64;
+                self.last_error = Some(indivisible(*size));
             }
+            let (spec, micro_batches) = (spec.sharded(&sharding), micro_batches.clone());
+            self.add(problem, ShapeFamily { spec, by_group: false, switches, micro_batches });
         }
     }
 
@@ -334,10 +329,16 @@ impl Space {
     /// True if the space has any layout.
     pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
         let known = LayoutCounts::default();
-        self.families.iter().any(|family| {
+        self.families(problem).any(|family| {
             let shardings = family.shardings(problem, fixed);
+            let known = family.known_counts(&shardings, &known);
             family.num_layouts(problem, fixed, &shardings, &known) > 0
         })
+    }
+
+    /// All families.
+    pub fn families(&self, problem: &Problem) -> impl Iterator<Item = Family> {
+        self.shape_families.iter().flat_map(|it| it.families(problem))
     }
 
     /// Counts a combination that the framework cannot run.

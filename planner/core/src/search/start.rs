@@ -1,16 +1,17 @@
 //! The first nodes of a search: families that differ only in micro-batches and switches wait together, with the lower
-//! bound of the fastest, as most never come to be expanded.
+//! bound of the fastest, as most are never expanded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cost_models::block::{ExpertExchanges, least_exposed};
-use ir::graph::{Block, ClassId, CudaGraphs, Recompute, Switches};
+use cost_models::block::{ByPolicy, ExpertExchanges, least_exposed};
+use ir::graph::{Block, BlockRecompute, ClassId, CudaGraphs, Switches};
 use ir::units::Nanos;
 use rayon::prelude::*;
 
-use super::family::{Family, ZeroSharding};
+use super::family::{Family, ShapeFamily};
 use super::least_work::{LeastWork, added_by_experts, least_work, replicas_by_group};
+use super::memory::Parameters;
 use super::node::{Expansion, Searcher};
 use super::outcome::CandidateCounts;
 use super::queue::{Branch, Node, Queue};
@@ -21,134 +22,140 @@ use crate::step::{Shape, ShapeKey};
 /// Number of shape families between two checks for an interrupt.
 const AT_ONCE: usize = 256;
 
-/// A shape family at the start, with numbers of layouts.
-struct Start<'f> {
-    families: &'f [Family],
-    /// Families that may fit in memory.
-    may_fit: Vec<&'f Family>,
-    /// Number of layouts of the families that may fit.
+/// The families of a shape family whose micro-batches may fit in memory, or those whose micro-batches do not.
+struct Part {
+    families: ShapeFamily,
+    /// Number of layouts.
     size: u64,
-    /// Families that do not fit.
-    misfits: Vec<Family>,
-    /// Number of layouts of the families that do not fit.
-    too_large: u64,
 }
 
 impl Searcher<'_> {
-    /// The queue of all shape families that may fit in memory; layouts of the others are counted, and their families
-    /// added to `misfits`.
+    /// The queue of all families that may fit in memory; the layouts of the other families are counted, and these
+    /// families are added to `misfits`.
     ///
     /// # Errors
     ///
-    /// The reason to stop, where `observe` has one.
-    pub(super) fn start<'f>(
+    /// The reason to stop, if `observe` gives one.
+    pub(super) fn start(
         &self,
-        families: &'f [Family],
+        shape_families: &[ShapeFamily],
         counts: &mut CandidateCounts,
-        misfits: &mut Vec<Family>,
+        misfits: &mut Vec<ShapeFamily>,
         observe: &mut Observe<'_>,
-    ) -> Result<Queue<'f>, StopReason> {
-        let parameters = self.all_parameters(families);
-        let shape_families = families.par_chunk_by(Family::same_shape_family);
-        let started = shape_families.map(|families: &'f [Family]| {
-            let first = &families[0];
-            let shardings = first.shardings(self.problem, &self.request.fixed);
-            let states_fit = self.request.exhaustive
-                || self.least_states(first, &parameters) <= self.problem.largest_memory_budget();
-            let mut start =
-                Start { families, may_fit: Vec::new(), size: 0, misfits: Vec::new(), too_large: 0 };
-            for (family, size, has_room) in self.sized(families, &shardings) {
-                if states_fit && has_room {
-                    start.may_fit.push(family);
-                    start.size += size;
-                } else {
-                    start.too_large += size;
-                    start.misfits.push(*family);
-                }
-            }
-            start
-        });
-        let started: Vec<Start<'f>> = started.collect();
-        counts.candidates = started.iter().map(|start| start.size + start.too_large).sum();
-        counts.pruned_by_memory += started.iter().map(|start| start.too_large).sum::<u64>();
-        misfits.extend(started.iter().flat_map(|start| &start.misfits));
+    ) -> Result<Queue, StopReason> {
+        let firsts = shape_families.iter().filter_map(|it| it.families(self.problem).next());
+        let parameters = self.all_parameters(firsts);
+        let parts = shape_families.par_iter().filter_map(|it| self.parts(it, &parameters));
+        let parts: Vec<[Part; 2]> = parts.collect();
+        let mut may_fit = Vec::with_capacity(parts.len());
+        for [fits, others] in parts {
+            counts.candidates += fits.size + others.size;
+            counts.pruned_by_memory += others.size;
+            may_fit.push(fits);
+            misfits.push(others.families);
+        }
         let mut nodes = Vec::new();
-        for started in started.chunks(AT_ONCE) {
+        while !may_fit.is_empty() {
+            let parts: Vec<Part> = may_fit.drain(..AT_ONCE.min(may_fit.len())).collect();
             let progress =
                 Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
             if let Go::Stop(reason) = observe(progress) {
                 return Err(reason);
             }
-            let started = started.par_iter().filter(|start| start.size > 0);
-            nodes.par_extend(started.map(|start| {
-                let families = start.families;
+            let parts = parts.into_par_iter().filter(|part| part.size > 0);
+            nodes.par_extend(parts.map(|Part { families, size }| {
                 let mut bounds = self.bounds();
+                let bound = families.families(self.problem).map(|it| bounds(&it)).min();
                 Node {
-                    bound: start.may_fit.iter().map(|it| bounds(it)).min().unwrap_or_default(),
-                    size: start.size,
-                    order: families[0].order(),
-                    branch: Branch::ShapeFamily(families),
+                    bound: bound.unwrap_or_default(),
+                    size,
+                    order: families.order(self.problem),
+                    branch: Branch::ShapeFamily(Box::new(families)),
                 }
             }));
         }
         Ok(Queue::of_shape_families(nodes))
     }
 
+    /// A shape family split into the part that memory may hold and the rest; `None` where the framework runs no family.
+    fn parts(&self, shape_family: &ShapeFamily, parameters: &Parameters) -> Option<[Part; 2]> {
+        let first = shape_family.families(self.problem).next()?;
+        let capacity = self.problem.largest_memory_budget();
+        let states_fit =
+            self.request.exhaustive || self.least_states(&first, parameters) <= capacity;
+        let policies = self.policies_with_room(&first);
+        let mut sizes: BTreeMap<u32, (bool, u64)> = BTreeMap::new();
+        for (family, size) in self.sized(shape_family) {
+            let may_fit = || states_fit && policies(&family).any();
+            let entry = sizes.entry(family.shape.micro_batch_size);
+            entry.or_insert_with(|| (may_fit(), 0)).1 += size;
+        }
+        let part = |fits: bool| {
+            let is_in = |size: &u32| sizes.get(size).is_some_and(|(may_fit, _)| *may_fit == fits);
+            let mut families = shape_family.clone();
+            families.micro_batches.retain(|[size, _]| is_in(size));
+            let of_part = sizes.values().filter(|(may_fit, _)| *may_fit == fits);
+            Part { families, size: of_part.map(|(_, size)| size).sum() }
+        };
+        Some([true, false].map(part))
+    }
+
     /// The families of a shape family that may fit in memory, with their own lower bounds.
-    pub(super) fn expand_shape_family<'f>(
+    pub(super) fn expand_shape_family(
         &self,
-        families: &'f [Family],
+        shape_family: &ShapeFamily,
         limit: Nanos,
-    ) -> Expansion<'f> {
-        let shardings = families[0].shardings(self.problem, &self.request.fixed);
+    ) -> Expansion {
         let mut expansion = Expansion::default();
         let mut bounds = self.bounds();
-        for (family, size, has_room) in self.sized(families, &shardings) {
-            if size == 0 || !has_room {
-                continue;
-            }
-            let bound = bounds(family);
+        for (family, size) in self.sized(shape_family).filter(|(_, size)| *size > 0) {
+            let bound = bounds(&family);
             if bound > limit {
                 expansion.counts.pruned_by_time += size;
                 continue;
             }
             let is_own = family.shape.switches.cuda_graphs == self.graphs;
             let branch =
-                if is_own { Branch::Family(*family) } else { Branch::BestGraphsOfFamily(*family) };
+                if is_own { Branch::Family(family) } else { Branch::BestGraphsOfFamily(family) };
             expansion.nodes.push(Node { bound, size, order: family.order(), branch });
         }
         expansion
     }
 
-    /// Each family of a shape family with its number of layouts, and true if memory may hold its blocks.
-    fn sized<'f>(
-        &self,
-        families: &'f [Family],
-        shardings: &[ZeroSharding],
-    ) -> Vec<(&'f Family, u64, bool)> {
+    /// Each family of a shape family with its number of layouts.
+    fn sized(&self, shape_family: &ShapeFamily) -> impl Iterator<Item = (Family, u64)> {
         let fixed = &self.request.fixed;
-        let sized = |(family, has_room): (&'f Family, bool)| {
-            let size = family.num_layouts(self.problem, fixed, shardings, &self.layout_counts);
-            (family, size, has_room)
-        };
-        families.iter().zip(self.have_room(families, shardings)).map(sized).collect()
+        let first = shape_family.families(self.problem).next();
+        let of_first = first.map(|first| {
+            let shardings = first.shardings(self.problem, fixed);
+            (first.known_counts(&shardings, &self.layout_counts), shardings)
+        });
+        let of_first = of_first.into_iter();
+        of_first.flat_map(move |(known, shardings)| {
+            shape_family.families(self.problem).map(move |family| {
+                (family, family.num_layouts(self.problem, fixed, &shardings, &known))
+            })
+        })
     }
 
-    /// Lower bounds of the families of one shape family: those that differ in switches alone have the same, but for
-    /// what is exposed of exchanges between experts.
+    /// Lower bounds of the families of one shape family: families that differ only in switches have the same bound,
+    /// except for the exposed time of exchanges between experts.
     fn bounds(&self) -> impl FnMut(&Family) -> Nanos {
-        // All of them have the same dispatcher.
-        let mut known: BTreeMap<ShapeKey, FamilyBound> = BTreeMap::new();
+        // All families of a shape family have the same dispatcher.
+        let mut known: BTreeMap<ShapeKey, (FamilyBound, ByPolicy<bool>)> = BTreeMap::new();
+        let mut policies = None;
         move |family| {
             let key = self.lower_bound_key(family.shape, self.graphs);
-            let bound =
-                known.entry(key).or_insert_with(|| self.parts_of_bound(family, self.graphs));
-            bound.of(family)
+            let (bound, fits) = known.entry(key).or_insert_with(|| {
+                let policies = policies.get_or_insert_with(|| self.policies_with_room(family));
+                (self.parts_of_bound(family, self.graphs), policies(family))
+            });
+            bound.of(family, *fits)
         }
     }
 
-    /// Cache key of the lower bound, which depends on no dispatcher, overlap or expert-parallel degree: these are
-    /// unset.
+    /// Cache key of the lower bound, which does not depend on dispatcher, overlap or expert-parallel degree, so these
+    /// are unset.
     fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
         if self.problem.limits.experts.is_empty() {
             return key;
@@ -166,23 +173,30 @@ impl Searcher<'_> {
         self.least.get(key, make)
     }
 
-    /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks, for
-    /// any expert-parallel degree, and with CUDA graphs that are no slower than the family's; and the exchanges between
-    /// experts of its own degree.
-    pub(super) fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
-        self.parts_of_bound(family, graphs).of(family)
+    /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks. That
+    /// work is for any expert-parallel degree, with the least recompute with which the family may fit in memory, plus
+    /// the exchanges between experts at the family's own degree.
+    pub(super) fn family_bound(&self, family: &Family) -> Nanos {
+        let bound = self.parts_of_bound(family, family.shape.switches.cuda_graphs);
+        bound.of(family, self.policies_with_room(family)(family))
     }
 
+    /// The bound with CUDA graphs that are no slower than the family's.
     fn parts_of_bound(&self, family: &Family, graphs: CudaGraphs) -> FamilyBound {
-        let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
         let named = self.request.fixed.schedule.listed();
         let overlaps = named.iter().any(|it| it.overlaps_passes());
         let of = (self.problem, self.chain);
         if family.by_group {
-            return FamilyBound::ByGroup(replicas_by_group(of, &shape, policy, overlaps, family));
+            let any = BlockRecompute::ALL.into_iter().filter_map(|policy| self.policies[policy]);
+            let times =
+                any.map(|policy| replicas_by_group(of, &shape, policy, overlaps, family)).min();
+            return FamilyBound::ByGroup(times.unwrap_or_default());
         }
-        let work = least_work(of, &shape, policy, overlaps, family);
+        let work = ByPolicy::new(|policy| {
+            let policy = self.policies[policy].unwrap_or(policy);
+            least_work(of, &shape, policy, overlaps, family)
+        });
         let is_known = self.problem.groups.is_none() && family.shape.documents.is_none();
         let experts = (is_known && !overlaps && family.shape.sharding.expert_parallel > 1)
             .then(|| added_by_experts(self.chain, &shape, self.expert_times(family.shape)));
@@ -205,27 +219,32 @@ impl Searcher<'_> {
     }
 }
 
-/// Lower bound of a family, but for what differs between its switches.
+/// Lower bound of a family, except for the part that differs between its switches.
 #[derive(Clone, Copy)]
 enum FamilyBound {
     /// The bound of replicas in groups of unlike GPUs.
     ByGroup(Nanos),
     Alike {
-        /// Work of a micro-batch without exchanges between experts.
-        work: LeastWork,
-        /// What these add to the time of all blocks where nothing hides them.
+        /// Work of a micro-batch without exchanges between experts, by policy of the blocks that hold least.
+        work: ByPolicy<LeastWork>,
+        /// Time that these exchanges add to all blocks where nothing hides them.
         experts: Nanos,
     },
 }
 
 impl FamilyBound {
-    fn of(self, family: &Family) -> Nanos {
+    /// The least bound over the recompute policies with which the family may fit.
+    fn of(self, family: &Family, fits: ByPolicy<bool>) -> Nanos {
         match self {
             Self::ByGroup(bound) => bound,
-            Self::Alike { work, experts: Nanos::ZERO } => work.busiest(family),
             Self::Alike { work, experts } => {
                 let exposed = experts.as_f64() * least_exposed(family.shape.switches);
-                work.with(Nanos::new(exposed as u64), family).busiest(family)
+                let policies = BlockRecompute::ALL.into_iter().filter(|policy| fits[*policy]);
+                let times = policies.map(|policy| match experts {
+                    Nanos::ZERO => work[policy],
+                    _ => work[policy].with(Nanos::new(exposed as u64), family),
+                });
+                times.map(|work| work.busiest(family)).min().unwrap_or_default()
             }
         }
     }

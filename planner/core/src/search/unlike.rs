@@ -1,8 +1,9 @@
 //! Choice of the nodes to use, and of the order of their groups, where GPUs are of several kinds.
 //!
-//! A pipeline goes through the groups one after the other. Which is first matters, as the first ranks hold most
-//! micro-batches and the last has the head; and nodes may be left out: those that slow a pipeline down, or over which
-//! nothing divides. Each choice is a problem of its own, searched for what is faster than the best so far.
+//! A pipeline goes through the groups one after the other. The order of the groups matters, as the first ranks hold
+//! most micro-batches and the last rank has the head. Nodes may be left out: nodes that slow a pipeline down, or with
+//! which nothing divides evenly. Each choice of nodes is a problem of its own, searched for plans that are faster than
+//! the best so far.
 
 use ir::cluster::{Cluster, NodeGroup};
 use ir::units::{Nanos, Seconds};
@@ -12,7 +13,8 @@ use super::request::{Observe, Request, StopReason};
 use super::search_below;
 use crate::problem::Problem;
 
-/// The most choices of nodes that are all looked at. Of more, groups have all their nodes, none, or a power of two.
+/// Largest number of choices of nodes up to which all are tried. Above it, a group has all its nodes, none, or a power
+/// of two.
 const MOST_CHOICES: usize = 512;
 
 /// The best use of nodes of several kinds.
@@ -22,8 +24,8 @@ pub struct BestNodes {
     pub problem: Problem,
     /// Cluster of the nodes used, in the order of the pipeline.
     pub cluster: Cluster,
-    /// The fastest plan there; `None` where none was found on any nodes. Its lower bound of what is left is over all
-    /// choices.
+    /// The fastest plan there; `None` where none was found on any nodes. Its lower bound of the layouts that are left
+    /// covers all choices.
     pub found: Option<Outcome>,
     /// Number of choices that were searched.
     pub searched: usize,
@@ -102,7 +104,7 @@ pub fn best_nodes(
         let Ok(mut other) = problem.on_cluster(&cluster, num_gpus) else { continue };
         let place =
             |of: &NodeGroup| groups.cluster.groups.iter().position(|it| it.cluster == of.cluster);
-        // Of replicas that lie in groups, those in the first order were looked at.
+        // Replicas that lie in groups are searched only in the first order of the groups.
         let is_again = !nodes.is_sorted_by_key(place);
         other.set_replica_groups(!is_again);
         let outcome = search_below(&other, request, limit, observe);
@@ -135,7 +137,7 @@ fn least_time(problem: &Problem, nodes: &[NodeGroup]) -> Seconds {
     Seconds::new(problem.model_flops.get() / nodes.iter().map(peak).sum::<f64>().max(1.0))
 }
 
-/// Every choice of some nodes of each group, in every order of the groups; and whether that is all there are.
+/// Every choice of some nodes of each group, in every order of the groups; and whether these are all choices there are.
 fn choices(groups: &[NodeGroup]) -> (Vec<Vec<NodeGroup>>, bool) {
     let every = |group: &NodeGroup| (0..=group.nodes).collect::<Vec<u32>>();
     let few = |group: &NodeGroup| {
@@ -157,7 +159,7 @@ fn choices(groups: &[NodeGroup]) -> (Vec<Vec<NodeGroup>>, bool) {
     (all, is_every)
 }
 
-/// The nodes with some more of another group, which comes at every place among them, the last first.
+/// The nodes with `number` nodes of another group inserted, once for every place among them, the last place first.
 fn with(nodes: &[NodeGroup], group: &NodeGroup, number: u32) -> Vec<Vec<NodeGroup>> {
     if number == 0 {
         return vec![nodes.to_vec()];

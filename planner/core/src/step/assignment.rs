@@ -102,7 +102,7 @@ impl Alike {
 }
 
 impl<'a> Assignment<'a> {
-    /// Puts blocks on stages.
+    /// Assigns blocks to stages.
     ///
     /// # Panics
     ///
@@ -164,8 +164,8 @@ impl<'a> Assignment<'a> {
         start..self.ends[stage]
     }
 
-    /// The ends of the chain that a stage has in addition to its blocks, where all ranks share the vocabulary: those
-    /// that no stage of its rank has, on the rank's first stage.
+    /// The ends of the chain that a stage has in addition to its blocks, where all ranks share the vocabulary: on the
+    /// first stage of a rank, the ends that no stage of this rank has.
     pub fn shared_ends(&self, stage: usize) -> impl Iterator<Item = Range<usize>> {
         let is_shared = self.problem.vocabulary_parallel && self.ranks.is_first(stage);
         let ends = if is_shared { vec![0, self.chain.num_blocks() - 1] } else { Vec::new() };
@@ -205,7 +205,7 @@ impl<'a> Assignment<'a> {
         };
         sum.send_forward = message(after);
         sum.send_backward = message(stage.checked_sub(1));
-        // It receives messages of the same size from its neighbours.
+        // A stage receives messages of the same size from its neighbours.
         sum.holdings.message = sum.send_forward.bytes.max(sum.send_backward.bytes);
         sum
     }
@@ -249,7 +249,7 @@ impl<'a> Assignment<'a> {
             let network = &self.problem.hardware_of(self.group_of_stage(end)).network;
             network.time(Collective::AllGather, tensor, bytes)
         });
-        // A part that is sent back is gathered on the other side.
+        // In backward, the part is gathered on the other side.
         let gathered = part + ends[0].max(ends[1]);
         (gathered < self.to_neighbour(stage, bytes)).then_some(gathered)
     }
@@ -259,7 +259,8 @@ impl<'a> Assignment<'a> {
         self.shape.blocks[self.chain.class_at(block)].output
     }
 
-    /// Time to send `bytes` from a stage to the next: over the network of their group, or over what joins the groups.
+    /// Time to send `bytes` from a stage to the next: over the network of their group, or over the network between
+    /// groups.
     pub(super) fn to_neighbour(&self, stage: usize, bytes: Bytes) -> Seconds {
         let all = self.ranks.group;
         let [from, to] = [stage, stage + 1].map(|end| self.group_of_stage(end));
@@ -274,7 +275,7 @@ impl<'a> Assignment<'a> {
         hardware.to_neighbour(all, bytes).max(self.problem.hardware_of(to).to_neighbour(all, bytes))
     }
 
-    /// Memory of the rank that has least left of its GPU's, and its index; of equals the first.
+    /// Memory of the rank whose GPU has least memory left, and the index of the rank; of equals, the first.
     pub(super) fn fullest(&self, uses: &[MemoryUse]) -> (MemoryUse, usize) {
         let left = |(rank, memory): &(usize, &MemoryUse)| {
             let capacity = self.problem.hardware_of(self.groups[*rank]).memory;
@@ -311,8 +312,8 @@ impl<'a> Assignment<'a> {
         [forward, time(Collective::Broadcast, hidden) + reduced].map(Nanos::from)
     }
 
-    /// Sums the memory of each rank's stages. A rank that has a tied block, but not the block that it is tied to, holds
-    /// a copy, counted with the first of its stages.
+    /// Sums the memory of each rank's stages. A rank that has a tied block, but not the block to which it is tied,
+    /// holds a copy, counted with the first of its stages.
     fn hold(&mut self) {
         let num_stages = self.stages.len();
         self.held = vec![Holdings::default(); self.ranks.group.size as usize];

@@ -76,7 +76,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Time of a stage's gathers and reductions in a step, but for those that follow an update.
+    /// Time of a stage's gathers and reductions in a step, except for those that follow an update.
     fn transfers(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
         let time = |transfer: Option<Transfer>| {

@@ -63,7 +63,7 @@ impl Spent {
     fn of(mut self, times: &RankTimes, end: Nanos) -> Breakdown {
         // Two overlapped passes hide each other's exchanges, and take less time than one after the other.
         let mut hidden = self.total().saturating_sub(times.passes);
-        // What passes take in addition to their blocks: copies into and out of the buffers of replicas.
+        // Time of passes in addition to their blocks: copies into and out of the buffers of replicas.
         let copied = times.passes.saturating_sub(self.total());
         for wait in self.waits.iter_mut().rev() {
             let of_this = hidden.min(*wait);

@@ -19,7 +19,7 @@ pub struct ChainIndex {
     has_experts: Vec<bool>,
     /// Classes whose blocks have attention.
     has_attention: Vec<bool>,
-    /// Blocks whose parameters are tied, with the block that they are tied to.
+    /// Blocks whose parameters are tied, each with the block to which they are tied.
     pub(super) ties: Vec<(usize, usize)>,
 }
 
@@ -82,7 +82,8 @@ impl ChainIndex {
         self.has_experts[class]
     }
 
-    /// The blocks of a stage by recompute policy: the first layers and the rest, where only the first are recomputed.
+    /// The blocks of a stage by recompute policy. Where only the first layers are recomputed, these come first, then
+    /// the rest.
     pub fn by_policy(
         &self,
         recompute: Recompute,

@@ -41,7 +41,8 @@ impl Assignment<'_> {
         bytes.parameter + bytes.gradient
     }
 
-    /// Lower bound of each rank's activations at its peak: those at its first backward, with the memory of backward.
+    /// Lower bound of each rank's activations at its peak: the activations held at its first backward, with the memory
+    /// of backward.
     pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
         let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
         let kept = |rank: u32| {
@@ -81,7 +82,7 @@ impl Assignment<'_> {
     }
 
     fn at_peaks(&self, layout: &Layout, kept: &[Bytes]) -> impl Iterator<Item = MemoryUse> {
-        // Neighbouring ranks mostly hold the same throughout, but for versions of weights.
+        // Neighbouring ranks mostly hold the same memory throughout the step, except for versions of weights.
         let is_alike = layout.schedule.updates() == Updates::AfterFlush;
         let mut last: Option<(&Holdings, usize, MemoryUse)> = None;
         let ranks = self.held.iter().zip(&self.groups);

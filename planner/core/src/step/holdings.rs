@@ -13,7 +13,7 @@ use super::shape::Shape;
 /// Parameters and activations that a stage holds for its blocks, or a pipeline rank for its stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holdings {
-    /// Parameters of all blocks; of tied ones, those that are tied to a block of another rank.
+    /// Parameters of all blocks. Their `tied` counts only parameters that are tied to a block of another rank.
     pub parameters: LocalParameters,
     /// Number of parameters of the largest block.
     pub largest_block: u64,
@@ -27,7 +27,8 @@ pub struct Holdings {
     pub saved: Bytes,
     /// Activations saved by the chain's last block, if it is here.
     pub saved_by_last: Bytes,
-    /// Part of `saved` that can be offloaded to the host: all but the ends of the chain, or what chosen modules save.
+    /// Part of `saved` that can be offloaded to the host: the activations of all blocks except the ends of the chain,
+    /// or those that the chosen modules save.
     pub offloadable: Bytes,
     /// Number of blocks with offloadable activations.
     pub num_offloadable: u32,
@@ -39,7 +40,7 @@ pub struct Holdings {
     pub recompute_working_set: Bytes,
     /// The most memory of gradients within a block's backward, but for the chain's last block.
     pub gradients: Bytes,
-    /// The same of the chain's last block, if it is here.
+    /// The same for the chain's last block, if it is here.
     pub gradients_of_last: Bytes,
     /// Elements of the largest weight whose gradient one matrix product computes.
     pub largest_weight: u64,
@@ -78,7 +79,7 @@ impl Holdings {
         self.num_stages = 1;
         let first = range.start;
         for (policy, range) in chain.by_policy(recompute, range) {
-            // What the first block takes is saved by no block before it here.
+            // No earlier block of the stage saves the input of the first block.
             if range.start == first && first > 0 && policy == BlockRecompute::None {
                 self.saved += shape.blocks[chain.class_at(first)].shared;
             }
@@ -129,8 +130,9 @@ impl Holdings {
     }
 
     /// Memory of backward in addition to what forward saved: gradients of activations or of a weight, of `element`
-    /// bytes each, and the activations of a block that is recomputed. The chain's last block goes first, and has freed
-    /// its activations before those of others are recomputed, on a rank's other stages too.
+    /// bytes each, and the activations of a block that is recomputed. The chain's last block goes first. It has freed
+    /// its activations before the activations of other blocks are recomputed, also of blocks on other stages of the
+    /// rank.
     pub fn in_backward(&self, element: u64) -> Bytes {
         let gradients = self.gradients.max(Bytes::new(self.largest_weight * element));
         let of_others = self.recompute_working_set + gradients;
@@ -144,7 +146,7 @@ impl Holdings {
         bytes.of(self.parameters.trained(), shapes)
     }
 
-    /// Adds the parameters of a block that are tied to those of a block of another rank: here they are the copy, or the
+    /// Adds the parameters of a block that are tied to those of a block of another rank. Here they are the copy or the
     /// original.
     pub fn add_tied(&mut self, of_block: &LocalParameters, is_copy: bool) {
         let all = &mut self.parameters;

@@ -81,7 +81,7 @@ pub(super) fn throughout(
         gathered_bytes: gathered + replicas.gathered_gradients(held),
         workspace_bytes: held.dequantised + libraries.workspace_bytes,
         activations_bytes: held.largest_offloadable * beside_host(held, offload),
-        // In each direction one message in transit, and one in use.
+        // In each direction, one message in transit and one in use.
         buffers_bytes: held.message * 4,
         context_bytes: libraries.context_bytes,
         host_bytes: replicas.on_host(held, || in_flight_at_peak(layout, rank)),
@@ -90,13 +90,13 @@ pub(super) fn throughout(
 }
 
 /// Copies of weights that are cast for products: Transformer Engine casts them in the first micro-batch, by rows and by
-/// columns, and keeps both for the others.
+/// columns, and keeps both for the other micro-batches.
 ///
 /// # Source
 ///
 /// TransformerEngine, `pytorch/module/base.py`, `get_weight_workspace`; Megatron-Core passes `is_first_microbatch`
-/// (`extensions/transformer_engine.py`). A test of Megatron-Core's, a mixture of experts in fp8 on 8 H100, holds 6.8 GiB
-/// between steps, where 5.7 are predicted without these copies and 6.3 with them.
+/// (`extensions/transformer_engine.py`). A test of Megatron-Core, a mixture of experts in fp8 on 8 H100, holds 6.8 GiB
+/// between steps; 5.7 GiB are predicted without these copies and 6.3 GiB with them.
 fn cast_weights(problem: &Problem, layout: &Layout, held: &Holdings) -> Bytes {
     let memory = &problem.hardware.framework.memory;
     let precision = problem.training.precision;
@@ -111,11 +111,11 @@ fn cast_weights(problem: &Problem, layout: &Layout, held: &Holdings) -> Bytes {
     Bytes::new(2 * held.parameters.cast * bits / 8)
 }
 
-/// Memory of a rank at its peak, with `kept` for activations that are saved and for the memory of backward.
+/// Memory of a rank at its peak, with `kept` for saved activations and the memory of backward.
 ///
 /// With `P` for the memory of forward and backward without states, and `U` for the update's buffers at their peak,
-/// which never exist at the same time, `max(P, U)` is allocated. The allocator caches the rest of `P + U` where the GPU
-/// has memory left of its budget: it frees its cache before it fails.
+/// which never exist at the same time, `max(P, U)` is allocated. The allocator caches the rest of `P + U` as far as the
+/// GPU's memory budget allows: it frees its cache before it fails.
 pub(super) fn at_peak(
     problem: &Problem,
     layout: &Layout,
@@ -146,7 +146,7 @@ pub(super) fn at_peak(
     memory
 }
 
-/// Memory that CUDA and libraries take, whatever runs.
+/// Memory that CUDA and libraries take, whatever runs on the GPU.
 pub fn libraries(hardware: &Hardware, has_experts: bool) -> MemoryUse {
     let gib = hardware.framework.memory.libraries_gib;
     MemoryUse {
@@ -156,8 +156,8 @@ pub fn libraries(hardware: &Hardware, has_experts: bool) -> MemoryUse {
     }
 }
 
-/// Workspaces of the libraries that run products, which they take from PyTorch's allocator: cuBLAS one for each thread
-/// (of forward and of backward), Transformer Engine one, and four more for products of groups of experts.
+/// Workspaces of the libraries that run products, which they take from PyTorch's allocator. cuBLAS has one for each
+/// thread (of forward and of backward); Transformer Engine has one, and four more for products of groups of experts.
 ///
 /// # Source
 ///
@@ -192,7 +192,7 @@ fn updated(replicas: &Replicas<'_>, held: &Holdings) -> u64 {
     if replicas.layout.offload.optimizer { 0 } else { replicas.owned(held) }
 }
 
-/// Peak of the update's buffers, and memory that was freed before.
+/// Peak of the update's buffers, and memory that was freed before the update.
 fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes; 2] {
     let buffers = problem.hardware.framework.memory.update_buffers;
     let updated = updated(&Replicas::new(problem, layout, 0), held) as f64;
@@ -254,8 +254,8 @@ fn gradient_copies(
 }
 
 /// Number of blocks whose offloaded activations are on the device as well. Where all blocks are offloaded, two: one in
-/// use while another is copied. Where only some are, copies are spread over the passes of all blocks, one at a time
-/// (`AsyncDoubleBufferGroupOffloadHandler` of Transformer Engine's `cpu_offload.py`).
+/// use while another is copied. Where only some blocks are offloaded, their copies are spread over the passes of all
+/// blocks, one at a time (`AsyncDoubleBufferGroupOffloadHandler` of Transformer Engine's `cpu_offload.py`).
 fn beside_host(held: &Holdings, offload: Offload) -> u64 {
     match offload.activations.of_blocks(held.num_offloadable, held.num_stages) {
         0 => 0,

@@ -15,7 +15,7 @@ impl Assignment<'_> {
             && !schedule.splits_backward()
     }
 
-    /// Time that a pass waits for its message to be sent, and for the vocabulary's collectives of all ranks.
+    /// Time that a pass waits until its message is sent, and for the collectives of all ranks for a shared vocabulary.
     pub(super) fn waited_messages(
         &self,
         schedule: ScheduleKind,

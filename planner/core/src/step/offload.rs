@@ -63,7 +63,7 @@ impl Replicas<'_> {
         let Self { layout, bytes, .. } = *self;
         let mut on_host = Bytes::ZERO;
         if layout.offload.optimizer {
-            // Gradients lie there in the format of the update.
+            // On the host, gradients have the format of the update.
             let of_update = self.hardware.framework.memory.update_bytes;
             let gradient = (self.bytes.gradient as f64).max(of_update);
             let each = held.mean_bytes(self.bytes).on_host() + gradient;

@@ -21,8 +21,8 @@ pub struct Orders {
     cycles: Memo<Numbers, Option<Arc<Cycle>>>,
 }
 
-/// A step is simulated with this many micro-batches for each rank and extrapolated; the next number is tried where the
-/// step is not periodic yet.
+/// Numbers of micro-batches per rank with which a step is simulated and then extrapolated. The next number is tried if
+/// the step is not periodic yet.
 const FEW: [u32; 3] = [4, 8, 32];
 
 impl Orders {
@@ -64,7 +64,7 @@ impl Orders {
         let period = kind.cycle(p)?;
         let least = few * p.max(2) + 6;
         let repeats = m.checked_sub(least)? / period;
-        // A pipeline may be periodic over several cycles only, which must divide the number left out.
+        // A pipeline may be periodic only over several cycles, whose number must divide the number of cycles left out.
         let repeats = if period < p { repeats / 12 * 12 } else { repeats };
         let short = m - repeats * period;
         if repeats == 0 || short + period >= m {

@@ -21,7 +21,7 @@ impl PipelineRanks {
         Self { group, placement: layout.schedule.placement() }
     }
 
-    /// The ranks that have a stage: one, or one for each copy, which take turns.
+    /// The ranks that have a stage: one rank, or one for each copy, which take turns.
     pub fn with(&self, stage: usize) -> impl Iterator<Item = usize> {
         self.placement.ranks(self.group.size, stage as u32).map(|rank| rank as usize)
     }
@@ -31,7 +31,7 @@ impl PipelineRanks {
         self.with(stage).next().expect("every stage of a layout is placed")
     }
 
-    /// The stages, of `num_stages`, that a rank has, in the order of the model.
+    /// The stages of a rank, out of `num_stages`, in the order of the model.
     pub fn stages(&self, rank: usize, num_stages: usize) -> impl Iterator<Item = usize> {
         let stages = self.placement.stages(self.group.size, num_stages as u32, rank as u32);
         stages.map(|stage| stage as usize)

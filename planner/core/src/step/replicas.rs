@@ -35,7 +35,8 @@ const LEFT_OUT_BYTES: u64 = 4;
 /// Bytes of a master weight.
 const MASTER_BYTES: u64 = 4;
 
-/// True if replicas exchange parameters or gradients with each micro-batch, so that all must have as many.
+/// True if replicas exchange parameters or gradients with each micro-batch, so that all must have the same number of
+/// micro-batches.
 pub(crate) fn exchanges_each_micro_batch(problem: &Problem, layout: &Layout) -> bool {
     layout.zero_stage == ZeroStage::Parameters || Replicas::new(problem, layout, 0).reduces_each()
 }
@@ -60,7 +61,7 @@ pub(super) struct Replicas<'a> {
     pub(super) precision: Precision,
     pub(super) method: DataParallelMethod,
     pub(super) compression: Option<GradientCompression>,
-    /// Groups of GPUs in which the replicas lie, where these are of several kinds.
+    /// Groups of GPUs in which the replicas lie, where GPUs are of several kinds.
     groups: Option<&'a ReplicasByGroup>,
 }
 
@@ -100,7 +101,7 @@ impl<'a> Replicas<'a> {
         StridedGroup { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
     }
 
-    /// True if replicas do not wait for each other, and so take no norm of all gradients.
+    /// True if replicas do not wait for each other, and so compute no norm of all gradients.
     pub(super) fn is_asynchronous(&self) -> bool {
         matches!(self.method, DataParallelMethod::Asynchronous { .. })
     }
@@ -145,8 +146,8 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// Number of buckets in which a stage's parameters are gathered and its gradients reduced; with ZeRO-3 or offloaded
-    /// activations one for each block; at most the number of blocks.
+    /// Number of buckets in which a stage's parameters are gathered and its gradients reduced: at most the number of
+    /// blocks, and exactly one for each block with ZeRO-3 or offloaded activations.
     pub(super) fn buckets(&self, holdings: &Holdings, num_blocks: usize) -> u64 {
         let is_by_block = self.layout.zero_stage == ZeroStage::Parameters
             || self.layout.offload.activations.is_some();
@@ -191,9 +192,9 @@ impl<'a> Replicas<'a> {
         (group.size > 1).then_some(Transfer::new(collective, time, bytes))
     }
 
-    /// Time of the kernels that compress a gradient and decompress those received: they read the gradient and the error
-    /// of the last step, and write the new error; the largest elements are found in three more passes, as radix
-    /// selection has one for each of the first digits; and a gradient is written from what was received.
+    /// Time of the kernels that compress a gradient and decompress the received ones. They read the gradient and the
+    /// error of the last step, write the new error, and write a gradient from the received data. Finding the largest
+    /// elements takes three more passes, as radix selection has one pass for each of the first digits.
     fn compression_kernels(
         &self,
         compression: GradientCompression,
@@ -281,7 +282,8 @@ impl<'a> Replicas<'a> {
         Some(Transfer::new(Collective::SendReceive, time, gradients))
     }
 
-    /// Weights that asynchronous replicas share, where each computes for `compute`; `None` for other methods.
+    /// Weights that asynchronous replicas share, where each replica computes for a time of `compute`; `None` for other
+    /// methods.
     pub(super) fn shared_weights(&self, held: &Holdings, compute: Nanos) -> Option<SharedWeights> {
         let DataParallelMethod::Asynchronous { staleness } = self.method else { return None };
         let group = self.group();
@@ -411,7 +413,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// The reduction of a stage's gradients over its two copies, if it has two. The replicas of each copy have reduced
-    /// theirs, and each exchanges its part with its counterpart.
+    /// their gradients, and each exchanges its part with its counterpart.
     ///
     /// # Source
     ///
@@ -468,8 +470,8 @@ impl<'a> Replicas<'a> {
         held.parameters.dense.div_ceil(dense) + held.parameters.expert.div_ceil(expert)
     }
 
-    /// Time of the update of the parameters that a rank owns, and of the host between steps; of groups of replicas
-    /// where it takes longest, as the step ends with that.
+    /// Time of the update of the parameters that a rank owns, and of the host between steps. Where replicas lie in
+    /// groups, it is the longest of all groups, as the step ends with that.
     pub(super) fn update(&self, held: &Holdings) -> Seconds {
         let Some(groups) = self.groups else { return self.update_on(self.hardware, held) };
         groups.slowest(|group| self.update_on(&group.hardware, held))
@@ -489,7 +491,7 @@ impl<'a> Replicas<'a> {
             + hardware.host_time_of_step()
     }
 
-    /// Time to make momenta orthogonal, each rank those of the matrices that it owns; zero but for Muon.
+    /// Time to make momenta orthogonal, where each rank treats the matrices that it owns; zero except for Muon.
     fn orthogonalisation(&self, hardware: &Hardware, held: &Holdings) -> Seconds {
         if self.bytes.kind != Optimizer::Muon {
             return Seconds::ZERO;
@@ -500,7 +502,7 @@ impl<'a> Replicas<'a> {
         orthogonalisation(flops, hardware.precision.activation(), &hardware.device)
     }
 
-    /// Numbers of ranks over which the update of dense parameters and of experts is shared.
+    /// Numbers of ranks that share the update of dense parameters and that of experts.
     fn shards(&self) -> [u64; 2] {
         if self.layout.zero_stage == ZeroStage::None {
             return [1; 2];

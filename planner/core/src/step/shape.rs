@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
-use ir::framework::{ExpertOutputs, Fusion, GatheredInputs, KeptInputs, Projections};
+use ir::framework::{ExpertOutputs, Feature, Fusion, GatheredInputs, KeptInputs, Projections};
 use ir::graph::{
     Block, ClassId, DocumentSizes, EmbeddingTable, OffloadModules, Recompute, ShardContext,
     Sharding, Sizes, Switches,
@@ -32,9 +32,9 @@ pub struct ShapeKey {
     pub gathers_by_operator: bool,
     /// Documents in the sequences; `None` where a sequence is one document.
     pub documents: Option<DocumentSizes>,
-    /// The modules whose activations are offloaded, where not those of whole blocks are.
+    /// The modules whose activations are offloaded; `None` where no modules were chosen.
     pub offloaded: Option<OffloadModules>,
-    /// Ranks among which the layers are divided, where experts differ in their tokens; else one.
+    /// Number of ranks among which the layers are divided, where experts differ in their tokens; otherwise one.
     pub loaded_stages: u32,
 }
 
@@ -66,7 +66,7 @@ impl ShapeKey {
         Self { sharding, loaded_stages: 1, ..self }
     }
 
-    /// Cache key of blocks without experts, with attention or without.
+    /// Cache key of blocks without experts; `has_attention` says whether they have attention.
     fn without_experts(self, has_attention: bool) -> Self {
         let kind = Some(self.sharding.context_parallel_kind).filter(|_| has_attention);
         let sharding = Sharding {
@@ -92,11 +92,11 @@ impl ShapeKey {
             reads_data: class == 0,
             fuses_projections: framework.kernels.projections == Projections::Fused,
             vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
-            // A head that is tied to the embedding is sharded.
-            embedding: if problem.graph.ties().is_empty() {
-                framework.tensor_parallel.embedding
-            } else {
+            // An embedding that is tied to the head is sharded.
+            embedding: if problem.facts.features.has(Feature::TiedEmbedding) {
                 EmbeddingTable::Part
+            } else {
+                framework.tensor_parallel.embedding
             },
             switches: self.switches,
             kept_bits: (precision.is_cast() && framework.memory.inputs == KeptInputs::Cast)
@@ -130,11 +130,12 @@ impl ShapeKey {
 /// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` for fewer blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on
-/// the expert-parallel degree; without attention, nor on the kind of context parallelism.
+/// Cache of blocks without experts, by shape and by class, where classes are numbered on through the groups of GPUs.
+/// These blocks do not depend on the expert-parallel degree and, without attention, not on the kind of context
+/// parallelism.
 pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
 
-/// Cache of the memory of each class of blocks: by shape, and by class for those that several shapes share.
+/// Cache of the memory of each class of blocks: by shape, and by class for blocks that several shapes share.
 #[derive(Debug, Default)]
 pub struct BlockMemories {
     shapes: Memo<ShapeKey, Arc<[Arc<BlockMemory>]>>,
@@ -142,13 +143,15 @@ pub struct BlockMemories {
 }
 
 impl BlockMemories {
-    /// The memory of a block of each class in a shape, in the order of the graph's classes.
+    /// The memory of a block of each class in a shape, in the order of the graph's classes. It does not depend on the
+    /// switches.
     pub fn of(
         &self,
         problem: &Problem,
         chain: &ChainIndex,
         key: ShapeKey,
     ) -> Arc<[Arc<BlockMemory>]> {
+        let key = ShapeKey { switches: Switches::USUAL, ..key };
         let of_class = |(class, block): (ClassId, &Block)| {
             let has_experts = chain.has_experts(class.0);
             let without = || key.without_experts(chain.has_attention(class.0));
@@ -262,7 +265,8 @@ impl Shape {
     }
 
     /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy;
-    /// without it where only a stage's first layers are recomputed, as that adds as much to all of enough layers.
+    /// without recompute where only a stage's first layers are recomputed, as that adds the same time to every stage
+    /// with enough layers.
     pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute, group: usize) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {
@@ -272,8 +276,8 @@ impl Shape {
         prefix_sums((0..chain.num_blocks()).map(|block| times[chain.class_at(block)]))
     }
 
-    /// Ends of stages on GPUs of several kinds that minimise the time of the slowest, and even out the others, where
-    /// `fits(s, start, end)` says that stage `s` can hold blocks `start` to `end`; `None` if no partition fits.
+    /// Ends of stages on GPUs of several kinds that minimise the time of the slowest stage, and even out the others,
+    /// where `fits(s, start, end)` says that stage `s` can hold blocks `start` to `end`; `None` if no partition fits.
     pub fn balanced_on_groups(
         &self,
         problem: &Problem,
@@ -293,7 +297,8 @@ impl Shape {
     }
 
     /// Ends of stages that minimise the slowest stage, with ranks evened out; or, where the first stage shares its rank
-    /// with the last and so on inwards, that minimise the slowest rank. `None` if there are fewer blocks.
+    /// with the last, the second with the last but one and so on, that minimise the slowest rank. `None` if there are
+    /// fewer blocks than stages.
     pub fn balanced(
         &self,
         problem: &Problem,

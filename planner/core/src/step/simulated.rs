@@ -72,14 +72,14 @@ impl Step<'_> {
     ///
     /// # Errors
     ///
-    /// A schedule that does not take the layout's numbers; no layout in hand has one.
+    /// A schedule that does not take the layout's numbers; never for a checked layout.
     pub fn schedule(&self) -> Result<Schedule, GenerateError> {
         let (kind, p, m, v) = numbers(&self.layout);
         Ok(add_optimizer_steps(&add_reduction(&generate(kind, p, m, v)?)))
     }
 
-    /// Simulates the step, with every exchange of every block where they are not too many to draw: times and memory are
-    /// the same without.
+    /// Simulates the step. The timeline has every exchange of every block, unless there are too many to draw; times and
+    /// memory are the same without them.
     ///
     /// # Errors
     ///
@@ -210,8 +210,8 @@ fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
     parts.join("  \u{b7}  ")
 }
 
-/// Adds the allocator's slack to the timeline throughout, as reserved memory is not given back, together with the
-/// memory of the update beyond that of the passes.
+/// Adds the allocator's slack and the memory of the update beyond that of the passes to the timeline. They are added
+/// throughout, as reserved memory is not given back.
 fn add_slack(timeline: &mut Timeline, memory_by_rank: &[MemoryUse]) {
     for (track, memory) in timeline.tracks.iter_mut().zip(memory_by_rank) {
         let fullest = track.memory.iter().map(|point| point.bytes).max().unwrap_or_default();

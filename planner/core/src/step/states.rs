@@ -28,8 +28,8 @@ pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
         + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
 }
 
-/// Model states on a rank's device. Sharded gradients that are offloaded leave it as they are reduced: one block's are
-/// copied while the next is computed.
+/// Model states on a rank's device. Sharded gradients that are offloaded leave it as they are reduced: the gradients of
+/// one block are copied while the next block is computed.
 pub(super) fn on_device(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let mut on_device = states(layout, held, bytes).on_device(layout.zero_stage, layout.offload);
     if layout.offload.optimizer && layout.zero_stage >= ZeroStage::Gradients {

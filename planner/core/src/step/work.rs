@@ -140,8 +140,8 @@ impl Stage {
     }
 }
 
-/// Begins a transfer. Activations that forward copies to the host wait for those of the bucket before, so that those of
-/// two are on the device at most.
+/// Begins a transfer. A copy of activations to the host in forward waits for the copy of the bucket before, so that the
+/// activations of at most two buckets are on the device.
 fn started(transfer: Transfer, kind: ActionKind) -> impl Iterator<Item = PassPart> {
     let copies_out = kind == ActionKind::Forward && transfer.to_host.bytes > Bytes::ZERO;
     copies_out.then_some(PassPart::WaitForHost).into_iter().chain([PassPart::Start(transfer)])
@@ -168,7 +168,7 @@ impl<'a> Builder<'a> {
         let of_group = |group: usize| {
             let replicas = Replicas::new(problem, layout, group);
             let network = &replicas.hardware.network;
-            // Levels beyond the node are reached over its NICs, and so is what joins groups of replicas.
+            // Network levels beyond the node are reached over its NICs, and so are the other groups of replicas.
             let beyond = network.first_between_nodes();
             let beyond = if problem.replica_groups.is_some() { beyond.min(1) } else { beyond };
             let level_of = |group| network.outermost_level(group).min(beyond);
@@ -194,7 +194,7 @@ impl<'a> Builder<'a> {
         &self.replicas[self.assignment.group_of_stage(stage)].0
     }
 
-    /// Replicas of any group, for what all groups' replicas have in common.
+    /// Replicas of any one group, for properties that the replicas of all groups have in common.
     pub(super) fn any_replicas(&self) -> &Replicas<'a> {
         &self.replicas[0].0
     }
@@ -402,8 +402,8 @@ impl<'a> Builder<'a> {
         pass
     }
 
-    /// True for activations of modules that come back from the host: those of the last layer do so during the previous pass
-    /// (`pre_reload_last_layer` of Megatron-Core's `fine_grained_activation_offload.py`).
+    /// True for activations of modules that are copied back from the host: those of the last layer are copied during
+    /// the previous pass (`pre_reload_last_layer` of Megatron-Core's `fine_grained_activation_offload.py`).
     fn reloads_early(&self, transfer: &Transfer) -> bool {
         let is_copy_alone = transfer.bytes == Bytes::ZERO;
         is_copy_alone && self.layout.offload.activations.modules().is_some()
@@ -504,8 +504,8 @@ impl<'a> Builder<'a> {
         each * u64::from(self.layout.num_micro_batches)
     }
 
-    /// Adds the update of the parameters that a rank owns. The host updates in the buckets of the rank's stages, each
-    /// copied to the device while the next is updated; unless parameters stay on the host.
+    /// Adds the update of the parameters that a rank owns. An update on the host runs in the buckets of the rank's
+    /// stages. Unless parameters stay on the host, each bucket is copied to the device while the next is updated.
     fn add_own_update(&self, rank: usize, update: &mut PassParts) {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let replicas = self.replicas_of(rank);
@@ -527,8 +527,8 @@ impl<'a> Builder<'a> {
 
     /// The update of a rank after its gradients are reduced: the reductions of norms over tensor parallelism, of tied
     /// weights and of copies; the norm of all gradients, which needs all ranks; then the update of the parameters that
-    /// it owns. Where each micro-batch is followed by an update there is no such norm, as no two ranks have reached the
-    /// same micro-batch; and the next forward needs the updated parameters.
+    /// it owns. Where each micro-batch is followed by an update, there is no such norm, as no two ranks have reached
+    /// the same micro-batch. The next forward then needs the updated parameters.
     fn update(&self, rank: usize) -> PassParts {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let held = &held[rank];

@@ -23,25 +23,25 @@ pub enum CheckpointTo {
 /// Seconds that a checkpoint takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CheckpointTimes {
-    /// For which training stops.
+    /// Seconds for which training stops.
     pub stall: f64,
-    /// From then until the checkpoint can be restarted from, while training goes on.
+    /// Seconds from then until a restart can use the checkpoint, while training goes on.
     pub lag: f64,
-    /// To read it back, in the same or in another layout.
+    /// Seconds to read it back, in the same or in another layout.
     pub load: f64,
 }
 
 /// Bytes of a checkpoint: weights, master weights and moments of all trained parameters, each once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckpointBytes {
-    /// In all.
+    /// Bytes of the whole checkpoint.
     pub all: Bytes,
-    /// Of the GPU that writes most. Ranks with the same states write an even share each, as torch's distributed
-    /// checkpoints and Megatron's fully parallel ones do.
+    /// Bytes that the GPU with the largest part writes. Ranks with the same states write an even share each, as torch's
+    /// distributed checkpoints and Megatron's fully parallel ones do.
     pub of_fullest_gpu: Bytes,
 }
 
-/// Bandwidths that checkpoints take, one direction.
+/// Bandwidths for checkpoints, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckpointLinks {
     /// Storage, for all nodes together.
@@ -53,7 +53,7 @@ pub struct CheckpointLinks {
 }
 
 impl CheckpointBytes {
-    /// Bandwidth to storage of a node where none is given, in bytes per second.
+    /// Bandwidth of a node to storage, in bytes per second, where none is given.
     ///
     /// # Source
     ///
@@ -94,8 +94,8 @@ impl CheckpointBytes {
         Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest.ceil()) }
     }
 
-    /// Times of a checkpoint. Without `asynchronous` training stops until it is written. With it, training stops until
-    /// the states are copied to the host, from where they are written or sent while it goes on.
+    /// Times of a checkpoint. Without `asynchronous` training stops until it is written. With it, training stops only
+    /// until the states are copied to the host. They are written or sent from there while training goes on.
     pub fn times(
         self,
         to: CheckpointTo,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Owner of one such component: a GPU, a node, or the job.
+/// Owner of one component: a GPU, a node, or the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
@@ -33,13 +33,13 @@ fn yes() -> bool {
     true
 }
 
-/// Unexpected interruptions by cause: what there is one of, how many there were, and whether hardware is to blame, so
-/// that the node is taken out.
+/// Unexpected interruptions by cause: the owner of the component, the number of interruptions, and whether the hardware
+/// is at fault, so that the node is taken out.
 ///
 /// # Source
 ///
 /// Grattafiori et al. 2024, *The Llama 3 Herd of Models* (arXiv 2407.21783), table 5: 419 in 54 days on 16,384 GPUs, 8
-/// to a node. Which of them take a node out is not said there: those of software do not, here.
+/// to a node. The source does not say which of them take a node out. Here, interruptions by software do not.
 const LLAMA_3: [(&str, Per, u32, bool); 18] = [
     ("faulty GPU", Per::Gpu, 148, true),
     ("GPU HBM3 memory", Per::Gpu, 72, true),
@@ -73,7 +73,7 @@ impl Component {
         LLAMA_3.into_iter().map(of).collect()
     }
 
-    /// GPUs that fail every `mtbf_hours`, with their share of all other hardware.
+    /// Rate of GPUs that each fail every `mtbf_hours`, with failures of all other hardware counted among theirs.
     pub fn of_gpu(mtbf_hours: f64) -> Vec<Self> {
         vec![Self { component: "GPU".to_owned(), per: Per::Gpu, mtbf_hours, replaces_node: true }]
     }

@@ -1,4 +1,4 @@
-//! Runs that cannot be: numbers that contradict each other, and training that does not get on.
+//! Errors of runs: numbers that contradict each other, and training that makes too little progress.
 
 use ir::units::Seconds;
 
@@ -9,7 +9,7 @@ use super::simulation::{MOST_TIMES_LONGER, PlayedRun};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainingRunError {
-    /// Failures cost more than the time between them.
+    /// Failures cost so much that a run would take many times as long.
     #[error(
         "{gpus} GPUs are interrupted every {between:.0} s, and lose {lost:.0} s each time: training would take more than \
          {MOST_TIMES_LONGER:.0} times as long\nhint: {works}"
@@ -21,10 +21,10 @@ pub enum TrainingRunError {
         between: f64,
         /// Seconds that each costs.
         lost: f64,
-        /// Options with which training gets on.
+        /// Options with which training makes progress.
         works: String,
     },
-    /// Slow nodes take more than is played.
+    /// Slow nodes slow the run down by more than is simulated.
     #[error(
         "a step with slow nodes takes {slowdown:.0} times as long: training would take more than \
          {MOST_TIMES_LONGER:.0} times as long\nhint: a smaller factor in `--slow-nodes`, or a smaller share"
@@ -42,11 +42,11 @@ pub enum TrainingRunError {
     TooFewNodes {
         /// Share of the steps that are done.
         done: f64,
-        /// Nodes that are repaired at once, but for one case in a hundred.
+        /// Number of nodes in repair at once that is exceeded in one case in a hundred.
         missing: u32,
         /// Spare nodes.
         spares: u32,
-        /// Options with which training gets on.
+        /// Options with which training makes progress.
         works: String,
     },
     /// More spare nodes than the job has.
@@ -75,7 +75,7 @@ pub enum TrainingRunError {
         /// Seconds of a step.
         step: f64,
     },
-    /// Checkpoints before the last one is written.
+    /// An interval of checkpoints that is shorter than the time to write one.
     #[error(
         "`--checkpoint-interval` of {} is shorter than the {} in which a checkpoint is written beside the training\nhint: `--checkpoint-interval {}s`, or more `--storage-bandwidth`",
         Seconds::new(*given),
@@ -88,7 +88,7 @@ pub enum TrainingRunError {
         /// Seconds to write one.
         write: f64,
     },
-    /// A rate that is no number of hours.
+    /// A mean time between failures that is not a positive number of hours.
     #[error(
         "`mtbf_hours` of {component} is {hours}, and must be more than 0\nhint: leave out what does not fail"
     )]
@@ -167,7 +167,7 @@ fn what_works(job: &TrainingJob, failures: &Failures, between: f64) -> String {
     }
 }
 
-/// Checks that all runs came to their end.
+/// Checks that all runs reached their end.
 pub(super) fn check_runs(
     job: &TrainingJob,
     failures: &Failures,
@@ -183,7 +183,7 @@ pub(super) fn check_runs(
     let works = if (spares + 1..job.num_nodes).contains(&missing) {
         format!("`--spares {missing}`, or a shorter `--repair-time`")
     } else {
-        // At most half of the time is waited, even without spares.
+        // Waits for nodes take at most half of the time, even without spares.
         let most = 0.5 / failures.rate(job, 1.0);
         format!("`--repair-time {:.0}s`, or less", most.floor().max(1.0))
     };

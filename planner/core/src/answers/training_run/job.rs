@@ -1,4 +1,4 @@
-//! A plan as failures see it, and what is done about them.
+//! A training job, as far as failures depend on it, and the reaction to failures.
 
 use ir::units::Bytes;
 use serde::Serialize;
@@ -11,29 +11,29 @@ use super::smaller::SmallerPlan;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// All stop, wait for another node if there is no spare one, and restart from the last checkpoint.
+    /// All GPUs stop, wait for another node if there is no spare one, and restart from the last checkpoint.
     #[default]
     Wait,
     /// Replicas without a failed node go on, with a smaller batch, and the others come back after a restart.
     Shrink,
-    /// All stop, and restart with the best plan for the nodes that are left.
+    /// All GPUs stop, and restart with the best plan for the nodes that are left.
     Replan,
 }
 
-/// Rates of failures, and what is done about them.
+/// Rates of failures, and the reaction to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failures {
     /// Components that fail.
     pub components: Vec<Component>,
     /// Reaction to a failure.
     pub on_failure: OnFailure,
-    /// Spare nodes that are ready; `None` for as many as it takes.
+    /// Spare nodes that are ready; `None` if they never run out.
     pub spares: Option<u32>,
     /// Seconds until a failure is noticed.
     pub detection_seconds: f64,
     /// Seconds to start all processes and connect them, without reading the checkpoint.
     pub restart_seconds: f64,
-    /// Seconds for which all replicas stop where one fails and the others go on, and the step that is lost.
+    /// Seconds for which all replicas stop when one fails and the others go on, including the step that is lost.
     pub stall_seconds: f64,
     /// Seconds until a node that was taken out is back.
     pub repair_seconds: f64,
@@ -41,18 +41,18 @@ pub struct Failures {
     pub checkpoint_interval_seconds: Option<f64>,
 }
 
-/// A plan, as failures see it.
+/// The properties of a plan that failures and their costs depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingJob {
     /// Number of GPUs.
     pub num_gpus: u32,
-    /// Number of nodes that they are on.
+    /// Number of nodes with these GPUs.
     pub num_nodes: u32,
-    /// Groups of replicas that fail apart.
+    /// Number of groups of replicas that fail independently of each other.
     pub replica_groups: u32,
     /// Seconds of a step.
     pub step_seconds: f64,
-    /// Mean time of a step with slow nodes, over that without.
+    /// Ratio of the mean time of a step with slow nodes to the time without them.
     pub slowdown: f64,
     /// Tokens of a step, or samples.
     pub tokens_per_step: f64,
@@ -81,28 +81,28 @@ impl Failures {
     /// 60 s for a collective to time out.
     pub const USUAL_DETECTION_SECONDS: f64 = 60.0;
 
-    /// Seconds to restart where none are given: with those until a failure is noticed, ten minutes.
+    /// Seconds to restart, where none are given: ten minutes, less the time until a failure is noticed.
     ///
     /// # Source
     ///
     /// The same: training stops for 10 minutes at each failure where all restart.
     pub const USUAL_RESTART_SECONDS: f64 = 540.0;
 
-    /// Seconds for which all replicas stop where one fails and the others go on.
+    /// Seconds for which all replicas stop when one fails and the others go on.
     ///
     /// # Source
     ///
     /// The same: 3 minutes, among them the time until the failure is noticed and the step that is computed again.
     pub const USUAL_STALL_SECONDS: f64 = 180.0;
 
-    /// Seconds until a node is back where none are given.
+    /// Seconds until a node that was taken out is back, where none are given.
     ///
     /// # Source
     ///
     /// Arfeen et al. 2025, *Nonuniform-Tensor-Parallelism* (arXiv 2504.06095): 3 to 5 days for hardware.
     pub const USUAL_REPAIR_SECONDS: f64 = 3.0 * 86_400.0;
 
-    /// Seconds between checkpoints where failures do not call for any, as replicas have each other's states.
+    /// Seconds between checkpoints where no failure needs one, as the other replicas have the same states.
     ///
     /// # Source
     ///
@@ -120,14 +120,14 @@ impl Failures {
     /// i = sqrt(2 d M)
     /// ```
     ///
-    /// with d seconds that training stops for a checkpoint, and M between failures; not before the last checkpoint is
-    /// written.
+    /// with `d` the seconds that training stops for a checkpoint, and `M` the mean seconds between failures. The
+    /// interval is at least the time to write a checkpoint.
     ///
     /// # Source
     ///
     /// Young 1974, *A first order approximation to the optimum checkpoint interval* (CACM 17, 9).
     pub(super) fn interval(&self, job: &TrainingJob) -> f64 {
-        /// Seconds that no run takes.
+        /// Seconds, more than any run takes.
         const NEVER: f64 = 1e12;
         let usual = match self.on_failure {
             OnFailure::Shrink => Self::USUAL_INTERVAL_SECONDS,
@@ -158,20 +158,21 @@ impl Failures {
         }
     }
 
-    /// Mean time of a run of `work` seconds of steps over that without failures, with as many nodes as it takes;
-    /// infinite where recoveries do not end.
+    /// Mean time of a run of `work` seconds of steps, relative to the time without failures, if spare nodes never run
+    /// out; infinite where recoveries do not end.
     ///
     /// ```text
     /// (e^((i + d) / M) - 1) M / i / (1 - r / M)
     /// ```
     ///
-    /// for intervals of i seconds, of the run at most, with a stop of d for a checkpoint, M between failures and r for a
-    /// recovery, during which others come. Replicas that go on lose their stops alone.
+    /// with `i` the interval between checkpoints, at most the whole run; `d` the stop for a checkpoint; `M` the mean
+    /// time between failures; and `r` the time of a recovery, during which other failures can come; all in seconds.
+    /// Where the other replicas go on, only the stops of all replicas are lost.
     ///
     /// # Source
     ///
-    /// Daly 2006, *A higher order estimate of the optimum checkpoint interval for restart dumps* (FGCS 22, 3), but for
-    /// failures during a restart.
+    /// Daly 2006, *A higher order estimate of the optimum checkpoint interval for restart dumps* (FGCS 22, 3), except
+    /// for failures during a restart.
     pub(super) fn times_longer(&self, job: &TrainingJob, work: f64) -> f64 {
         let rate = self.rate(job, 1.0);
         let recoveries = 1.0 / (1.0 - self.recovery(job) * rate).max(0.0);
@@ -182,15 +183,16 @@ impl Failures {
         ((interval + job.checkpoint.stall) * rate).exp_m1() / (interval * rate) * recoveries
     }
 
-    /// Number of nodes of which no more are repaired at once in 99 of 100 cases, in a run of this many seconds: the
-    /// quantile of a Poisson distribution.
+    /// Number of nodes in repair at once that is not exceeded in 99 of 100 cases, in a run of `seconds`: a quantile of
+    /// a Poisson distribution.
     ///
     /// # Source
     ///
-    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), with as many standbys.
+    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), who keep this number of
+    /// standby nodes.
     pub fn most_nodes_in_repair(&self, job: &TrainingJob, seconds: f64) -> u32 {
         const SHARE: f64 = 0.99;
-        // Of a standard normal distribution, which is that of as many nodes.
+        // Quantile of the standard normal distribution, which stands in for the Poisson distribution of a large mean.
         const QUANTILE: f64 = 2.326;
         const MANY: f64 = 500.0;
         let taken_out = self.components.iter().filter(|it| it.replaces_node);

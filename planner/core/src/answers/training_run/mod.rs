@@ -34,7 +34,7 @@ pub struct Prices {
     pub watts: Option<f64>,
 }
 
-/// Time, cost and energy of a training run: means over simulated runs, where nothing else is said.
+/// Time, cost and energy of a training run: means over simulated runs, unless a field says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainingRun {
     /// Number of tokens, or of samples.
@@ -47,7 +47,7 @@ pub struct TrainingRun {
     pub days_quantiles: Quantiles,
     /// Days without failures, checkpoints and slow nodes.
     pub days_without_failures: f64,
-    /// Days that are lost; with those without failures, all days.
+    /// Days that are lost. Together with `days_without_failures` they are all days.
     pub lost_days: LostTime,
     /// Share of the run's time that goes into steps that last.
     pub goodput: f64,
@@ -68,7 +68,7 @@ pub struct TrainingRun {
     /// Spare nodes, if their number is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spares: Option<u32>,
-    /// Nodes of which no more are repaired at once in 99 of 100 cases.
+    /// Number of nodes in repair at once that is not exceeded in 99 of 100 cases.
     pub nodes_in_repair_p99: u32,
     /// GPU hours of the run, spare nodes included.
     pub gpu_hours: f64,
@@ -87,7 +87,7 @@ pub struct TrainingRun {
     pub seed: u64,
 }
 
-/// Number of runs that are simulated: the mean of some hundred failures in each is off by less than a thousandth.
+/// Number of simulated runs: with some hundred failures in each, their mean is off by less than a thousandth.
 const RUNS: u32 = 256;
 
 impl TrainingRun {
@@ -95,7 +95,7 @@ impl TrainingRun {
     ///
     /// # Errors
     ///
-    /// [`TrainingRunError`] where numbers contradict each other, or training does not get on.
+    /// [`TrainingRunError`] where numbers contradict each other, or training makes too little progress.
     pub fn new(
         tokens: f64,
         job: &TrainingJob,
@@ -106,7 +106,7 @@ impl TrainingRun {
         let steps = (tokens / job.tokens_per_step).ceil();
         let work = steps * job.step_seconds;
         error::check(job, failures, work)?;
-        // Seeds next to each other share no run.
+        // Neighbouring seeds have no run in common.
         let seed_of = |run: u32| seed.wrapping_mul(RUNS.into()).wrapping_add(run.into());
         let runs: Vec<PlayedRun> =
             (0..RUNS).into_par_iter().map(|run| play(job, failures, work, seed_of(run))).collect();
@@ -123,7 +123,7 @@ impl TrainingRun {
     ) -> Self {
         const DAY: f64 = 86_400.0;
         let num_runs = runs.len() as f64;
-        // Runs that are all alike have exactly their mean.
+        // Written so that the mean of equal values is exactly that value.
         let mean = |of: &dyn Fn(&PlayedRun) -> f64| {
             let first = of(&runs[0]);
             first + runs.iter().map(|run| of(run) - first).sum::<f64>() / num_runs

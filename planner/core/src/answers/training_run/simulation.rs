@@ -8,14 +8,15 @@ use simulator::uniform_deviates;
 use super::components::Component;
 use super::job::{Failures, OnFailure, TrainingJob};
 
-/// Time of a run that is not spent on steps that last at full speed. With the time without failures, the whole run.
+/// Lost time of a run: all time that is not spent on lasting steps at full speed. Together with the time without
+/// failures, it is the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LostTime {
     /// Steps after the last checkpoint, computed again.
     pub lost_work: f64,
     /// Stops for checkpoints.
     pub checkpoints: f64,
-    /// From a failure until training goes on, but for the wait for nodes.
+    /// From a failure until training goes on, except for the wait for nodes.
     pub restarts: f64,
     /// Waiting until enough nodes are repaired.
     pub waiting_for_nodes: f64,
@@ -34,7 +35,7 @@ impl LostTime {
     }
 }
 
-/// A run that was played to its end, or until it would take [`MOST_TIMES_LONGER`].
+/// A run simulated to its end, or until it takes more than [`MOST_TIMES_LONGER`].
 #[derive(Clone, Debug)]
 pub(super) struct PlayedRun {
     /// Seconds until the end.
@@ -47,7 +48,8 @@ pub(super) struct PlayedRun {
     pub failures: Vec<u64>,
 }
 
-/// Ratio to the time without failures up to which a run is played, before it counts as one that does not get on.
+/// Largest ratio of a run's time to the time without failures. A run that takes longer is not simulated further, and
+/// counts as one that makes too little progress.
 pub(super) const MOST_TIMES_LONGER: f64 = 50.0;
 
 /// Event that ends a stretch of training.
@@ -74,9 +76,9 @@ struct Simulation<'a, U> {
     /// Training seconds that are done, and those that a restart keeps.
     done: f64,
     durable: f64,
-    /// Seconds of training since the last durable checkpoint, with the stops for those written meanwhile.
+    /// Seconds of training since the last durable checkpoint, including the stops for checkpoints begun since.
     since_checkpoint: f64,
-    /// Nodes that work, spares included; where there is always a spare one, all of them.
+    /// Number of working nodes, spares included; all nodes, where there is always a spare one.
     healthy: u32,
     /// Times at which nodes are repaired, in order.
     repairs: VecDeque<f64>,
@@ -84,10 +86,10 @@ struct Simulation<'a, U> {
     counts: Vec<u64>,
 }
 
-/// Plays a run of `work` seconds of steps, with the random numbers of a seed.
+/// Simulates a run of `work` seconds of steps, with the random numbers of a seed.
 ///
-/// Failures are a Poisson process in the run's whole time, as logs of interruptions count them. One that comes during a
-/// recovery is found at its end, and takes a recovery of its own.
+/// Failures are a Poisson process over the run's whole time, as logs of interruptions count them. A failure during a
+/// recovery is found at the end of that recovery, and takes a recovery of its own.
 pub(super) fn play(job: &TrainingJob, failures: &Failures, work: f64, seed: u64) -> PlayedRun {
     let mut simulation = Simulation {
         job,
@@ -141,7 +143,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// Recovers until no failure comes meanwhile; the plan that runs then.
+    /// Recovers, again for each failure that comes meanwhile; returns the plan that runs then.
     fn restart(&mut self, share: f64, mut detection: f64) -> usize {
         let restart = self.failures.restart_seconds + self.job.checkpoint.load;
         let mut pending = 1;
@@ -159,7 +161,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// Waits until some plan has its nodes; the largest such plan, and the number of failures meanwhile.
+    /// Waits until there are enough nodes for some plan; returns the largest such plan, and the number of failures
+    /// meanwhile.
     fn wait_for_plan(&mut self) -> (usize, usize) {
         let mut failed = 0;
         loop {
@@ -184,7 +187,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// Time at which the nodes of the next larger plan are there, if that gains more than it costs to restart with it.
+    /// Time at which there are enough nodes for the next larger plan, if that plan gains more than a restart with it
+    /// costs; else infinity.
     fn larger_plan_at(&self, plan: usize) -> f64 {
         let Some(larger) = plan.checked_sub(1) else { return f64::INFINITY };
         let missing = (self.num_nodes(larger)).saturating_sub(self.healthy) as usize;
@@ -200,8 +204,9 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         if gain * between.min(left) > cost { at.max(self.now) } else { f64::INFINITY }
     }
 
-    /// Goes on with the replicas that are left, each failure stopping all of them for a while. Groups of replicas come
-    /// back after a restart, with a node instead of one that is taken out; a group that lacks a node lends its others.
+    /// Goes on with the replicas that are left; each failure stops all of them for a while. A group of replicas comes
+    /// back after a restart, with another node in place of one that is taken out. A group that lacks a node lends its
+    /// other nodes.
     fn go_on_with_fewer_replicas(&mut self) {
         let all = self.job.replica_groups;
         let recovery = self.failures.detection_seconds
@@ -231,7 +236,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// Lets time pass without any group until one comes back, or a failure.
+    /// Lets time pass while no group trains, until one comes back or a failure comes.
     fn stand_still(&mut self, restarts: bool, until: f64) -> End {
         self.roll_back();
         let end = until.min(self.next_failure);
@@ -242,8 +247,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         if end < until { End::Failed } else { End::Back }
     }
 
-    /// Takes the group down that a failure hits; the failures that come while all others stop. If the group is down
-    /// already, its restart begins again.
+    /// Takes down the group that a failure hits; returns the failures that come while all other groups stop. If the
+    /// group is down already, its restart begins again.
     fn take_down(&mut self, groups: &mut Groups) -> Vec<usize> {
         let mut failed = Vec::new();
         let running = f64::from(groups.up) / f64::from(self.job.replica_groups);
@@ -261,7 +266,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         failed
     }
 
-    /// Takes back what is there by now: groups that have restarted, and nodes for groups that lack one.
+    /// Brings back groups that have restarted by now, and repaired nodes for groups that lack one.
     fn bring_back(&mut self, groups: &mut Groups) {
         while groups.back.front().is_some_and(|at| *at <= self.now) {
             groups.back.pop_front();
@@ -286,7 +291,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         let pace = share / self.job.slowdown;
         let (interval, times) = (self.interval, self.job.checkpoint);
         let cycle = interval + times.stall;
-        // Seconds of computing within the first seconds of cycles, and of cycles until as many of computing.
+        // `computed` gives the seconds of computing in the first `elapsed` seconds of cycles of computing and
+        // checkpoints; `elapsed_at` is its inverse.
         let computed = |elapsed: f64| {
             let cycles = (elapsed / cycle).floor();
             cycles * interval + (elapsed - cycles * cycle).min(interval)
@@ -303,12 +309,12 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         let computing = if finishes { left } else { computed(since) - computed(before) };
         let written = ((since - times.lag) / cycle).floor().max(0.0);
         if written > 0.0 {
-            // One that began in an earlier stretch counts at the pace of this one.
+            // A checkpoint that began in an earlier stretch counts at the pace of this one.
             self.durable = self.done + (written * interval - computed(before)) * pace;
         }
         self.since_checkpoint = since - written * cycle;
         self.done = if finishes { self.work } else { self.done + computing * pace };
-        // Without stops the two differ by rounding alone.
+        // Without stops, `elapsed` and `computing` differ only by rounding.
         self.lost.checkpoints += (elapsed - computing).max(0.0);
         self.lost.fewer_nodes += computing * (1.0 - share);
         self.lost.slow_nodes += computing * (share - pace);
@@ -322,7 +328,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// Lets time pass without training; the components that fail meanwhile.
+    /// Lets time pass without training; returns the components that fail meanwhile.
     fn pass(&mut self, seconds: f64, share: f64) -> Vec<usize> {
         let end = self.now + seconds;
         let mut failed = Vec::new();
@@ -335,7 +341,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         failed
     }
 
-    /// A failure now, on a share of the nodes: its component.
+    /// Counts a failure now, on a share of the nodes; returns the component that fails.
     fn fail(&mut self, share: f64) -> usize {
         let mut point = self.draw() * self.failures.rate(self.job, share);
         let is_here = |it: &Component| {
@@ -381,7 +387,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         self.now < self.work * MOST_TIMES_LONGER
     }
 
-    /// Nodes of a plan: of the job's own for 0, of the next smaller for 1 and so on.
+    /// Number of nodes of a plan: 0 is the job's own plan, 1 the next smaller one, and so on.
     fn num_nodes(&self, plan: usize) -> u32 {
         plan.checked_sub(1).map_or(self.job.num_nodes, |index| self.job.smaller[index].num_nodes)
     }
@@ -402,7 +408,7 @@ struct Groups {
     up: u32,
     /// Number of groups that wait for a node.
     without_node: u32,
-    /// Times at which those that restart come back, in order.
+    /// Times at which restarting groups come back, in order.
     back: VecDeque<f64>,
     /// Seconds that a restart takes.
     recovery: f64,

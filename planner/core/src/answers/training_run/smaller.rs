@@ -1,4 +1,4 @@
-//! Plans for what is left of a cluster: on fewer nodes, and with slow ones.
+//! Plans for a degraded cluster: fewer nodes, or slow ones.
 
 use ir::units::{Nanos, Seconds};
 use simulator::straggling_step;
@@ -17,9 +17,9 @@ pub struct SmallerPlan {
     pub step_seconds: f64,
 }
 
-/// The best plans for the same batch on fewer nodes, those left out that are no faster than one on fewer still: down to
-/// one for `most_missing` nodes less, and from there as long as a faster one may follow, were it to scale as the plan
-/// for all nodes, of `step_seconds`.
+/// The best plans for the same batch on fewer nodes, without those that are no faster than a plan on still fewer nodes.
+/// The search leaves out one more node at a time, down to `most_missing` nodes fewer. From there it goes on until even
+/// perfect scaling of the plan for all nodes, which takes `step_seconds`, would not beat the last plan on fewer nodes.
 ///
 /// # Errors
 ///
@@ -56,8 +56,9 @@ pub fn smaller_plans(
     Ok(plans)
 }
 
-/// Mean time of a step over that without slow nodes, where each node is slow for a share of the time, and then takes so
-/// many times as long to compute: a step waits for the slowest, in the pipeline rank where that costs most.
+/// Ratio of the mean time of a step with slow nodes to the time without them. Each node is slow for a share of the
+/// time, and then takes `factor` times as long to compute. A step waits for the slowest node, which is taken to be in
+/// the pipeline rank where that costs most.
 ///
 /// ```text
 /// 1 + (1 - (1 - s)^n) (t_slow / t - 1)

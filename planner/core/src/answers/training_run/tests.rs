@@ -74,9 +74,9 @@ fn fewer_replicas_raise_the_effective_time_of_a_hundred_thousand_gpus() {
     }
 }
 
-/// Young 1974: `T (1 + d / i) / (1 - (i / 2 + r) / M)` to first order; with all failures of an exponential distribution
-/// `T / i (e^((i + d) / M) - 1) M / (1 - r / M)`, as Daly 2006 has it but for failures during a restart, which here
-/// take one of their own.
+/// Young 1974: `T (1 + d / i) / (1 - (i / 2 + r) / M)` to first order; for exponentially distributed failures exactly
+/// `T / i (e^((i + d) / M) - 1) M / (1 - r / M)`, as in Daly 2006 except for failures during a restart, which here take
+/// a restart of their own.
 #[test]
 fn the_mean_is_that_of_young_and_daly() {
     let (job, failures) = herd();
@@ -139,8 +139,9 @@ fn a_run_of_one_interval_gets_on() {
     assert!((run.days / expected - 1.0).abs() < 0.2, "{} {expected}", run.days);
 }
 
-/// Failures come at the same rate while a run waits for nodes, of the nodes that are left: without spares, a node of two
-/// that fails is most likely followed by the other where repairs take many times as long as failures are apart.
+/// While a run waits for nodes, each remaining node fails at the same rate as before. Without spares, the failure of
+/// one of two nodes is most likely followed by that of the other, if a repair takes many times the interval between
+/// failures.
 #[test]
 fn nodes_fail_while_a_run_waits_for_others() {
     let (job, failures) = herd();
@@ -175,8 +176,8 @@ fn a_seed_says_all() {
     assert!(of(7).days_quantiles != of(8).days_quantiles);
 }
 
-/// More spares take no more days in the mean, whatever happens at a failure; without any, a smaller plan or fewer
-/// replicas are better than to wait.
+/// With more spares a run takes no more days on average, whatever the reaction to failures. With few,
+/// a smaller plan or fewer replicas are better than waiting.
 #[test]
 fn spares_help_and_so_does_going_on_without() {
     let (job, failures) = herd();
@@ -223,7 +224,7 @@ fn an_asynchronous_checkpoint_is_never_worse() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The time without failures and what is lost add up to the run.
+    /// The time without failures and the lost time add up to the whole run.
     #[test]
     fn what_is_lost_adds_up(
         on_failure in prop::sample::select(vec![OnFailure::Wait, OnFailure::Shrink, OnFailure::Replan]),
@@ -253,7 +254,7 @@ proptest! {
     }
 }
 
-/// An error about what is refused says what works, and that works.
+/// An error about refused options proposes options that work, and they do.
 #[test]
 fn what_loses_more_than_it_gains_is_refused_with_what_works() {
     let (job, failures) = herd();
@@ -283,7 +284,7 @@ fn as_many_nodes_are_repaired_at_once_as_a_poisson_distribution_says() {
     // Quantiles of Poisson distributions of mean 1 and 10 (scipy.stats.poisson.ppf(0.99, ..)).
     let one = 54.0 * 86_400.0 / 356.0;
     assert_eq!([at_most(one), at_most(10.0 * one), at_most(0.0)], [4, 18, 0]);
-    // In a shorter run than a repair takes, no more nodes are taken out than fail.
+    // In a run that is shorter than a repair, no more nodes are taken out than fail.
     assert_eq!(within(10.0 * one, one), at_most(one));
     assert_eq!(within(one, 10.0 * one), at_most(one));
 }

@@ -116,8 +116,8 @@ impl<'a> RankTasks<'a> {
         self.tasks
     }
 
-    /// Adds the first `count` of the gathers at the begin of the step. All are issued at once; but as exchanges of a
-    /// rank follow each other here, those of passes would wait for all of them.
+    /// Adds the first `count` of the gathers at the begin of the step. The framework issues all of them at once. Here,
+    /// however, the exchanges of a rank follow each other, so the exchanges of passes would wait for all gathers.
     fn gather_first(&mut self, count: usize) {
         let step = self.step;
         let gathers = &step.work.ranks[self.rank].prefetch;
@@ -265,7 +265,8 @@ impl<'a> RankTasks<'a> {
         }
     }
 
-    /// Waits for all transfers: the last follows the others, and those that no task has waited for are named too.
+    /// Waits for all transfers: the last follows the others, and the transfers for which no task has waited are named
+    /// too.
     fn wait(&mut self, cursor: &mut Cursor) {
         self.gather_first(usize::MAX);
         let last = self.transfers.len().saturating_sub(1);

@@ -16,12 +16,12 @@ impl Step<'_> {
     /// Tasks of each pipeline rank, in an order in which it could run them one after the other.
     ///
     /// Exchanges of a rank follow each other, so that no two ranks begin two exchanges in different orders. Kernels
-    /// have their time with nothing overlapped; so does an exchange whose pieces overlap a kernel's, which is one task
-    /// here.
+    /// have their time with nothing overlapped. So has an exchange whose pieces overlap those of a kernel; it is one
+    /// task here.
     ///
     /// # Errors
     ///
-    /// Replicas that exchange something other than collectives, and a vocabulary over pipeline ranks.
+    /// Replicas whose exchanges are not collectives, and a vocabulary that is sharded over pipeline ranks.
     pub fn tasks(&self) -> Result<Vec<Vec<Task>>, TasksError> {
         self.check_transparent()?;
         let order = simulator::Order::new(&self.schedule()?);

@@ -1,6 +1,6 @@
-//! Settings of training tools: import, export, lint; and what tools say of a network.
+//! Settings of training tools: import, export and lint; and files in which tools describe a network.
 //!
-//! Depends on the core's plans and predictions, never on a measured run or a terminal.
+//! Depends on the core's plans and predictions, but never on measured runs or a terminal.
 
 pub mod interchange;
 pub mod lint;

@@ -8,7 +8,7 @@ use super::error::ImportError;
 use super::imported::Imported;
 use super::unread::Unread;
 
-/// Names that come before a layer's number in the paths of modules: of language models, of models that see too, of
+/// Names that come before a layer's number in the paths of modules: of language models, of multimodal models, of
 /// Megatron.
 const BEFORE_LAYERS: [&str; 5] = [
     "model.layers",
@@ -30,17 +30,14 @@ pub(super) fn is_pattern(target: &str) -> bool {
 }
 
 /// Graph of the model as the settings train it. Targets of their adapters become layers of the model by PEFT's rules
-/// (`check_target_module_exists`): a regular expression is matched in full over the paths of modules, and a name
-/// that is of no module is ignored where others match.
+/// (`check_target_module_exists`): a regular expression must match a whole module path, and a name that matches no
+/// module is ignored if others match.
 pub(crate) fn trained_graph(
     imported: &mut Imported,
     model: &Model,
     options: GraphOptions,
 ) -> Result<Graph, ImportError> {
-    let unbuilt = |error: AdapterError| {
-        let works = "a model that has what the settings are of";
-        ImportError::unknown(error.to_string(), works)
-    };
+    let unbuilt = |error: AdapterError| ImportError::unbuilt(&error);
     let graph = model.graph(options).map_err(|error| unbuilt(error.into()))?;
     let Some(adapters) = &mut imported.adapters else { return Ok(graph) };
     let others = resolve(&mut adapters.targets, &graph)?;
@@ -49,8 +46,8 @@ pub(crate) fn trained_graph(
     graph.with_adapters(adapters).map_err(unbuilt)
 }
 
-/// Replaces patterns by the layers that they match, and takes out names of no layer, which are returned; unless no name
-/// is of any.
+/// Replaces patterns by the layers that they match. Removes the names that match no layer and returns them; if no name
+/// matches any layer, the targets stay unchanged.
 fn resolve(targets: &mut Vec<String>, graph: &Graph) -> Result<Vec<String>, ImportError> {
     let layers = Adapters::layers(graph);
     let (mut known, mut others) = (Vec::new(), Vec::new());
@@ -84,7 +81,7 @@ fn pattern(target: &str) -> Result<Regex, ImportError> {
     })
 }
 
-/// Returns whether the path of a module of an operator, in one of the layers, matches in full.
+/// Returns whether a pattern matches the whole path of the operator's module, in any layer.
 fn matches(pattern: &Regex, op: &str) -> bool {
     BEFORE_LAYERS.iter().any(|before| {
         module_paths(op).iter().any(|path| {
@@ -99,7 +96,7 @@ const WORDS: [&str; 6] = ["lora", "qlora", "peft", "dora", "adapter", "adapters"
 /// Words next to `adapter` in names of options for a projector between parts of a model.
 const OF_PROJECTORS: [&str; 4] = ["mm", "mlp", "pretrain", "freeze"];
 
-/// Says of settings that no table has, and that look like those of adapters, that the plan has none.
+/// Reports settings that no table has and that look like those of adapters: the plan has no adapters for them.
 pub(super) fn name_unknown(imported: &mut Imported) {
     if imported.adapters.is_some() {
         return;

@@ -109,7 +109,8 @@ pub(super) fn nearest_plan(
         let (plan, found) = all.find(|(plan, _)| still(plan, &problem).is_empty())?;
         Some((plan, found, problem))
     };
-    // First the whole layout is kept, as other training may do; then each part alone is left open, then more and more.
+    // First the whole layout is kept, since a change of training may suffice; then one part at a time is left open;
+    // then more and more parts together.
     let mut open = whole;
     let one_at_a_time = PARTS.iter().map(|part| {
         let mut fixed = whole;

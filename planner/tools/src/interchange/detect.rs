@@ -1,4 +1,4 @@
-//! Detection of the tool that settings are of, and parsing of launch scripts.
+//! Detection of the tool that settings belong to, and parsing of launch scripts.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ type Files = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default)]
 pub struct LaunchScript {
     script: Script,
-    /// Commands of other ways through branches that depend on what is unknown.
+    /// Commands on the other ways through branches whose condition is unknown.
     others: Vec<Command>,
     /// Variables whose value the script itself decides.
     variables: BTreeMap<String, String>,
@@ -43,8 +43,8 @@ struct Launch {
 }
 
 impl LaunchScript {
-    /// Parses a script with the values of variables that it does not set, and the scripts that it runs, by their names;
-    /// a file of keys or Python has no commands.
+    /// Parses a script. `set` has the values of variables that the script does not set, `files` the scripts that it
+    /// runs, by name. A file of keys or of Python has no commands.
     ///
     /// # Errors
     ///
@@ -70,11 +70,12 @@ impl LaunchScript {
         Ok(Self { script, others, variables, keys: Vec::new() })
     }
 
-    /// Parses a script, with the files that it names and that `read` has; a script that cannot be parsed names none.
+    /// Parses a script together with the files that it names and that `read` provides. A script that cannot be parsed
+    /// names none.
     ///
     /// # Errors
     ///
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn read_with_files<E>(
         text: &str,
         set: &BTreeMap<String, String>,
@@ -85,14 +86,14 @@ impl LaunchScript {
             let script = Self::read(text, set, files).unwrap_or_default();
             let before = files.len();
             script.add_named_files(files, &read)?;
-            // A script that is run, and was found now, may name others.
+            // A script that is run and was found in this round may name further files.
             if files.len() == before || script.script.runs.is_empty() {
                 return Ok(script);
             }
         }
     }
 
-    /// Commands of all ways.
+    /// Commands on all ways through the branches.
     fn all_commands(&self) -> impl Iterator<Item = &Command> {
         self.script.commands.iter().chain(&self.others)
     }
@@ -108,7 +109,7 @@ impl LaunchScript {
         let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
         let mut names: Vec<String> = self.values().filter(is_file).cloned().collect();
         names.extend(self.script.runs.iter().cloned());
-        // Hydra's files have no ending where they are named.
+        // Hydra's files are named without a file ending.
         let defaults = self.keys.iter().filter(|it| it.0 == "defaults").flat_map(|it| &it.1);
         names.extend(defaults.filter(|it| !it.is_empty()).map(|it| format!("{it}.yaml")));
         for Command { words, .. } in self.all_commands() {
@@ -121,10 +122,16 @@ impl LaunchScript {
                 if endings.iter().any(|ending| text.ends_with(ending)) {
                     names.push(text.to_owned());
                 }
-                // torchtitan's `--module` has no file ending; no word names DeepSpeed's `pipeline.py`.
-                match word.text.as_str() {
+                // The file of torchtitan's `--module` is named without an ending; DeepSpeed's `pipeline.py` is named by
+                // no word.
+                let (option, inline) = match word.text.split_once('=') {
+                    Some((option, value)) => (option, Some(value)),
+                    None => (word.text.as_str(), None),
+                };
+                let value = inline.or_else(|| words.get(place + 1).map(|it| it.text.as_str()));
+                match option {
                     "--module" => {
-                        names.extend(words.get(place + 1).map(|word| format!("{}.py", word.text)));
+                        names.extend(value.map(|it| format!("{}.py", it.replace('.', "/"))));
                     }
                     "--deepspeed_config" => names.push("pipeline.py".to_owned()),
                     _ => {}
@@ -134,7 +141,7 @@ impl LaunchScript {
         names
     }
 
-    /// Texts that may name the model, the likeliest first: values, their last parts, and values that follow each other,
+    /// Texts that may name the model, the likeliest first: the last parts of values, then pairs of consecutive values,
     /// such as torchtitan's `name` and `flavor`.
     pub fn model_names(&self) -> Vec<String> {
         let words = self.all_commands().flat_map(|it| &it.words);
@@ -149,17 +156,19 @@ impl LaunchScript {
         parts.chain(pairs).chain(modules).filter(|it| it.len() > 1).collect()
     }
 
-    /// Texts that name the model that is trained: values of keys and options that say it.
+    /// Texts that name the trained model: values of the keys and options for it.
     pub fn trained_models(&self) -> Vec<String> {
         let is_one = |key: &str| {
             let key = key.trim_start_matches("--").replace('-', "_");
             MODEL_KEYS.contains(&key.as_str())
         };
         let of_keys = self.keys.iter().filter(|it| is_one(&it.0)).flat_map(|it| it.1.clone());
-        let words = self.script.commands.iter().flat_map(|it| it.words.windows(2));
-        let of_words = words.filter_map(|pair| match pair[0].text.split_once('=') {
+        let words = self.script.commands.iter().flat_map(|Command { words, .. }| {
+            words.iter().enumerate().map(move |(place, word)| (word, words.get(place + 1)))
+        });
+        let of_words = words.filter_map(|(word, next)| match word.text.split_once('=') {
             Some((key, value)) => is_one(key).then(|| value.to_owned()),
-            None => is_one(&pair[0].text).then(|| pair[1].text.clone()),
+            None => next.filter(|_| is_one(&word.text)).map(|it| it.text.clone()),
         });
         of_keys.chain(of_words).flat_map(|it| [last(&it, '/'), of_module(&it)]).collect()
     }
@@ -168,11 +177,11 @@ impl LaunchScript {
         self.keys.iter().flat_map(|it| &it.1)
     }
 
-    /// Adds the files that settings name, and those that these name, with `read`.
+    /// Reads with `read` the files that the settings name, and the files that those files name.
     ///
     /// # Errors
     ///
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn add_named_files<E>(
         &self,
         files: &mut BTreeMap<String, String>,
@@ -197,13 +206,14 @@ impl LaunchScript {
         Ok(())
     }
 
-    /// Lines that start known training programs, with the files that they name; settings are read from the first.
+    /// Lines of the commands that start known training programs; `files` are those that the script names. Settings are
+    /// read from the first of these commands.
     pub fn launches(&self, files: &BTreeMap<String, String>) -> Vec<usize> {
         self.started(files).into_iter().map(|it| it.0.line).collect()
     }
 
-    /// Commands that start known training programs. A launcher of any program may prepare data: it counts where no
-    /// other command does.
+    /// Commands that start known training programs. A launcher that starts programs of any kind may start data
+    /// preparation, so it counts only if no other command starts training.
     fn started(&self, files: &Files) -> Vec<(&Command, Launch)> {
         let all = self.script.commands.iter();
         let mut all: Vec<(&Command, Launch)> =
@@ -215,7 +225,7 @@ impl LaunchScript {
         all
     }
 
-    /// Variables at the end whose value is one known word.
+    /// Variables at the end of the script whose value is one known word.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.variables
     }
@@ -226,7 +236,7 @@ impl LaunchScript {
         Some(launch.words.into_iter().skip(1).map(|word| word.text).collect())
     }
 
-    /// Settings of the first training program; with `from`, any Python program is taken to be of that tool.
+    /// Settings of the first training program. With `from`, any Python program counts as one of that tool.
     fn form(
         &self,
         from: Option<Target>,
@@ -242,7 +252,7 @@ impl LaunchScript {
         let found = found.or_else(any).or_else(by_options);
         if let Some((command, Launch { target, before, words })) = found {
             check_start(&before, set)?;
-            // What starts ranks gives each a GPU of its own.
+            // A program that starts ranks gives each a GPU of its own.
             let is_started =
                 is_torchrun(&before) || before.iter().any(|it| it.text == "accelerate");
             if tool(target).spreads_layers && !is_started {
@@ -254,7 +264,7 @@ impl LaunchScript {
                 let started = command.words.get(..=before.len()).unwrap_or(&before);
                 ranks(&self.script, started, set).or_else(of_variables)
             };
-            // Of Ray's ranks a launcher starts the driver alone.
+            // If Ray starts the ranks, the launcher starts only the driver.
             let is_by_ray = tool(target).is_by_ray && !is_torchrun(&before);
             let num_gpus = if is_by_ray { None } else { of_launcher() };
             let ranks_per_node = ranks_per_node(&self.script, &before, set);
@@ -329,7 +339,7 @@ fn last(text: &str, separator: char) -> String {
     text.rsplit(separator).next().unwrap_or_default().to_owned()
 }
 
-/// Name of the last part of a module's path, such as torchtune's `lora_llama3_1_8b`.
+/// Last component of a module's path, such as torchtune's `lora_llama3_1_8b`.
 fn of_module(text: &str) -> String {
     let starts = ["qlora_", "lora_"].iter();
     starts.fold(last(text, '.'), |text, start| text.strip_prefix(start).unwrap_or(&text).to_owned())
@@ -355,12 +365,13 @@ impl Launch {
         })
     }
 
-    /// Python program of a command, as one of the tool that the user names.
+    /// Python program of a command, taken as one of the tool that the user names.
     fn any(command: &Command, target: Target) -> Option<Self> {
         Some(Self::at(&command.words, program(command)?.0, target))
     }
 
-    /// Python program of a command by the options of Megatron, which those of forks have under other names.
+    /// Python program of a command, recognised by Megatron's options: forks of Megatron have them in programs of other
+    /// names.
     fn of_fork(command: &Command) -> Option<Self> {
         let words = fork_words(&command.words, program(command)?.0)?;
         let place = command.words.len() - words.len();
@@ -372,14 +383,11 @@ impl Launch {
     }
 }
 
-/// Words of a program with the keys of the file that they name before the other options, and the tool of the file;
-/// `None` if they name none.
+/// If a program's options name a file of keys: the words with the file's keys before the other options, and the tool of
+/// the file. Otherwise `None`.
 fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)>, ImportError> {
-    let option = |word: &Word| {
-        let name = word.text.split('=').next().unwrap_or_default();
-        FILES_OF_KEYS.contains(&name)
-    };
-    let Some(place) = words.iter().position(option) else { return Ok(None) };
+    let is_file = |word: &Word| FILES_OF_KEYS.contains(&word.name());
+    let Some(place) = words.iter().position(is_file) else { return Ok(None) };
     let inline = words[place].text.split_once('=').map(|it| it.1);
     let after = place + if inline.is_some() { 1 } else { 2 };
     let path = inline.or_else(|| words.get(place + 1).map(|it| it.text.as_str()));
@@ -400,7 +408,7 @@ fn program(command: &Command) -> Option<(usize, &Word)> {
     Some((place, words.get(place)?))
 }
 
-/// Settings with their tool, which the user names, or which follows from their words or keys.
+/// Settings with their tool: the one that the user names, else the one that their words or keys belong to.
 pub(super) fn source<'a>(
     text: &str,
     from: Option<Target>,
@@ -414,7 +422,7 @@ pub(super) fn source<'a>(
         return Err(ImportError::unknown(what, ANY));
     }
     let python = of_python(text).filter(|_| !text.starts_with("#!"));
-    // A script of a shell may write Python.
+    // A shell script may contain Python that it writes to a file.
     let of_shell = text.lines().next().is_some_and(|it| it.starts_with("#!") && it.contains("sh"));
     let other = other_python(text).filter(|_| python.is_none() && from.is_none() && !of_shell);
     if let Some(tool) = other {
@@ -433,7 +441,7 @@ pub(super) fn source<'a>(
         let tree = tree.map_err(|what| ImportError::unknown(what, WHOLE))?;
         let found = of_tree(&tree);
         let target = match from {
-            // What wraps the tool that the user names, or is an older version of it, has its own keys.
+            // A tool that wraps the one that the user names, or an older version of that one, has its own keys.
             Some(from) => {
                 let wraps = |it: &Target| !tool(*it).is_written && it.shares_framework(from);
                 found.ok().filter(wraps).unwrap_or(from)
@@ -486,7 +494,7 @@ pub(crate) fn tool_of_file(name: &str, text: &str) -> Option<&'static Tool> {
     of_tree(&tree).ok().map(tool)
 }
 
-/// Returns whether a text has the form, and keys if any, of settings of a tool that can be read.
+/// Returns whether a text has the form, and the keys if it has keys, of settings of a tool that can be read.
 pub fn is_read(text: &str) -> bool {
     of_python(text).is_some()
         || is_script(text)
@@ -514,7 +522,7 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
         let what = "this is a model, not how it is trained";
         return Err(ImportError::unknown(what, "give it as `--model`"));
     }
-    // Later tools have more keys of their own: one of DeepSpeed's is in files of others too.
+    // Later tools have more keys of their own; the key that identifies DeepSpeed also occurs in files of other tools.
     let tool = TOOLS.into_iter().rfind(|tool| (tool.has_keys)(tree));
     let unknown = || ImportError::unknown("these are the keys of no tool that is known", ANY);
     tool.map(|it| it.target).ok_or_else(unknown)

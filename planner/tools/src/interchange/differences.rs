@@ -29,7 +29,7 @@ impl Imported {
         let expected = (tool(self.source).model_arguments)(&view);
         let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
-            // `RMSNorm` is `rmsnorm` in forks.
+            // Forks write `rmsnorm` for `RMSNorm`.
             _ if one.eq_ignore_ascii_case(other) => true,
             _ => list(one).is_some_and(|it| Some(it) == list(other)),
         };
@@ -48,7 +48,7 @@ impl Imported {
             let (stated, would) = (stated.clone(), Some(would.clone()));
             (!are_same).then_some(ModelDifference { stated, would, is_left_out: false })
         };
-        // A switch that is left out differs if the model has it.
+        // A switch that is left out differs if the user's model has it.
         let by_default = |left_out: &Argument| {
             let would = expected.iter().find(|it| it.name == left_out.name)?;
             let difference = if left_out.values.is_empty() {
@@ -60,7 +60,8 @@ impl Imported {
             Some(ModelDifference { is_left_out: true, ..difference })
         };
         let mut all: Vec<ModelDifference> = self.model.iter().filter_map(differs).collect();
-        // Values of what is left out follow from the width and the heads, which are then what is wrong.
+        // Defaults of left-out options follow from the width and the number of heads. If one of these differs, only
+        // that is reported.
         let follows = |it: &&Argument| {
             let of = ["--hidden-size", "--num-attention-heads"];
             let is_wrong = all.iter().any(|it| of.contains(&it.stated.name.as_str()));
@@ -73,18 +74,13 @@ impl Imported {
     }
 }
 
-/// Returns whether an option has a value with which a model is as without it. Words of its line say which: a value,
-/// `with=OPTION` of the model without which it does nothing, `as=OPTION` with the same value, and `length` for a window
-/// that is as long as the sequence.
-fn is_as_none(
-    stated: &Argument,
-    mut only: impl Iterator<Item = &'static str>,
-    expected: &[Argument],
-    length: u64,
-) -> bool {
+/// Returns whether the value of an option leaves the model as it is without the option. Words of the option's line in
+/// the table list such values: a value; `with=OPTION`, if the model does not have OPTION, without which this option
+/// does nothing; `as=OPTION`, the same value as OPTION's; and `length`, a window at least as long as the sequence.
+fn is_as_none(stated: &Argument, only: &[&str], expected: &[Argument], length: u64) -> bool {
     let of_model = |name: &str| expected.iter().find(|it| it.name == name);
     let Some(value) = stated.values.first() else { return false };
-    only.any(|word| match word.split_once('=') {
+    only.iter().copied().any(|word| match word.split_once('=') {
         Some(("with", name)) => of_model(name).is_none(),
         Some((_, name)) => of_model(name).is_some_and(|it| it.values == stated.values),
         None if word == "length" => {
@@ -98,8 +94,7 @@ fn is_as_none(
     })
 }
 
-/// Items of a list as Megatron takes it, an expression of Python such as `[0]*3+[1]*58`, with brackets around it or
-/// not.
+/// Items of a list in Megatron's form: a Python expression such as `[0]*3+[1]*58`, with or without parentheses.
 fn list(text: &str) -> Option<Vec<String>> {
     let plain: String = text.chars().filter(|it| !it.is_whitespace()).collect();
     let plain = plain.strip_prefix('(').and_then(|it| it.strip_suffix(')')).unwrap_or(&plain);

@@ -14,7 +14,7 @@ pub struct Lack {
     pub what: String,
     /// An option or setting that works instead.
     pub works: Option<String>,
-    /// True if it changes no predicted time or memory, so that a plan without the part has the same prediction.
+    /// True if the part changes no predicted time or memory, so that a plan without it has the same prediction.
     pub is_free: bool,
 }
 
@@ -23,7 +23,7 @@ impl Lack {
         Self { what: what.into(), works: Some(works.into()), is_free: false }
     }
 
-    /// A part that changes predicted time or memory, for which nothing else works.
+    /// A part that changes predicted time or memory, and for which there is no substitute.
     pub(super) fn without_remedy(what: impl Into<String>) -> Self {
         Self { what: what.into(), works: None, is_free: false }
     }
@@ -85,7 +85,7 @@ fn hint(lacks: &[Lack], target: Target) -> String {
     )
 }
 
-/// Hint for settings of a tool that is known, but not read.
+/// Hint for settings of a tool that is known but that the planner cannot read.
 pub(super) const OTHER: &str =
     "`planner evaluate MODEL --layout ..` takes the layout that they give";
 
@@ -99,7 +99,7 @@ pub enum ImportError {
     /// The options cannot be read.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// The settings are of no known tool, or lack a value that the plan needs.
+    /// The settings belong to no known tool, or lack a value that the plan needs.
     #[error("{what}\nhint: {works}")]
     Unknown {
         /// Missing or unknown part.
@@ -107,10 +107,10 @@ pub enum ImportError {
         /// Input that works.
         works: String,
     },
-    /// Nothing in the settings starts a program that is known.
+    /// Nothing in the settings starts a known program.
     #[error("{what}\nhint: {works}")]
     NothingStarts {
-        /// Value that is there instead.
+        /// What the settings have instead.
         what: String,
         /// Input that works.
         works: String,
@@ -129,7 +129,7 @@ pub enum ImportError {
         /// Differences between the settings and the model.
         differences: Vec<String>,
     },
-    /// Ranks, sequences or layers do not divide, or the command line contradicts the settings.
+    /// Ranks, sequences or layers do not divide evenly, or the command line contradicts the settings.
     #[error("{what}\nhint: {works}")]
     Divides {
         /// Kind of quantity.
@@ -152,7 +152,7 @@ impl ImportError {
         Self::Divides { of, instead: None, what: what.into(), works: works.into() }
     }
 
-    /// An error of numbers that do not divide, where a value of an option agrees with the others.
+    /// An error of numbers that do not divide, with a value of an option that would agree with the others.
     pub(super) fn divides_unless(
         of: Divided,
         what: String,
@@ -163,12 +163,17 @@ impl ImportError {
         Self::Divides { of, instead: Some((option, value)), what, works }
     }
 
-    /// An error of settings of a tool that is known, but not read.
+    /// Error that the model lacks what the settings train.
+    pub(super) fn unbuilt(error: &impl ToString) -> Self {
+        Self::unknown(error.to_string(), "a model that has what the settings are of")
+    }
+
+    /// Error for settings of a tool that is known but that the planner cannot read.
     pub(super) fn of_other(what: impl Into<String>) -> Self {
         Self::NothingStarts { what: what.into(), works: OTHER.to_owned() }
     }
 
-    /// Returns whether nothing starts but a program of a tool that is known, but not read.
+    /// Returns whether the only program that the settings start belongs to a tool that is known but not read.
     pub(super) fn is_of_other(&self) -> bool {
         matches!(self, Self::NothingStarts { works, .. } if works == OTHER)
     }
@@ -188,7 +193,7 @@ pub enum Divided {
     Batch,
     /// Layers, into stages.
     Stages,
-    /// Replicas, into groups that each shard all states.
+    /// Replicas, into groups that each shard a full copy of the states.
     ShardGroups,
     /// None: the settings and the command line state different values.
     Stated,

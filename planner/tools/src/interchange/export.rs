@@ -98,7 +98,7 @@ fn plain_graph(plan: &Plan, model: &Model) -> Result<Graph, AdapterError> {
     model.training_graph(options, plan.model.adapters.as_ref())
 }
 
-/// Parts of a plan that a tool cannot run, its model aside.
+/// Parts of a plan that a tool cannot run, apart from its model.
 fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Vec<Lack> {
     let facts = problem.facts;
     let view = ExportView::new(plan, model, &problem.graph, Vec::new());
@@ -124,7 +124,7 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
     lacks
 }
 
-/// Ability that a plan on GPUs of several kinds needs and a framework does not have.
+/// The ability that the framework lacks for a plan on GPUs of several kinds.
 fn lack_of_groups(plan: &Plan, framework: &Framework) -> Option<Lack> {
     let Framework { name, abilities, .. } = framework;
     let by_group = plan.layout.micro_batches_by_group;
@@ -149,8 +149,8 @@ fn lacks_of_model(target: Target, plan: &Plan, model: &Model, graph: &Graph) -> 
     (tool(target).lacks_of_model)(&ExportView::new(plan, model, graph, Vec::new()))
 }
 
-/// Parts of a plan's model that no tool of a framework supports, as the first tool states them; empty if one tool
-/// supports the model, or if the framework has no tool.
+/// Parts of a plan's model that no tool of a framework supports, as the first of these tools reports them. Empty if one
+/// tool supports the model, or if the framework has no tool.
 pub fn lacked_by_tools(framework: &str, plan: &Plan, model: &Model, graph: &Graph) -> Vec<String> {
     let tools = Target::all().filter(|target| target.framework().name == framework);
     let lacks = tools.map(|target| {

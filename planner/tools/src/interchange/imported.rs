@@ -32,7 +32,8 @@ pub struct Imported {
     pub training: StatedTraining,
     /// Stages, as far as stated.
     pub stages: StatedStages,
-    /// Number of groups of replicas that each hold all states, sharded within the group where ZeRO is on.
+    /// Number of groups of replicas. Each group holds a full copy of the states, sharded within the group if ZeRO is
+    /// on.
     pub shard_groups: u32,
     /// Arguments that describe the model.
     pub model: Vec<Argument>,
@@ -50,7 +51,7 @@ pub struct Imported {
     pub unread: Vec<Unread>,
     /// Options that are given several times with different values.
     pub repeated: Vec<Repeated>,
-    /// Options of the model that are left out, with the values that the tool takes for them; none for a switch.
+    /// Options of the model that are left out, with the tool's default values; no value for a switch.
     pub model_defaults: Vec<Argument>,
 }
 
@@ -78,7 +79,8 @@ pub struct Stated {
 pub struct StatedTraining {
     /// Tokens in a sequence.
     pub sequence_length: Option<u64>,
-    /// Sequences in a step; if `None`, `num_micro_batches` of each replica, or one micro-batch.
+    /// Sequences in a step. If `None`, the batch follows from `num_micro_batches`, or is one micro-batch for each
+    /// replica.
     pub global_batch_size: Option<u64>,
     /// Micro-batches of a replica in a step, if the tool has an option for them.
     pub num_micro_batches: Option<u32>,
@@ -99,7 +101,7 @@ pub struct StatedTraining {
 pub enum StatedStages {
     /// Equal numbers of layers, with the embedding on the first stage and the head on the last.
     Even,
-    /// Number of blocks of each stage, with embedding and head counted.
+    /// Number of blocks of each stage, including the embedding and the head.
     Blocks(Vec<u32>),
     /// The tool's own partition, which is assumed to balance the times of the stages.
     Balanced,
@@ -117,7 +119,7 @@ pub struct Posed {
 }
 
 impl Imported {
-    /// Settings with a tool's default for every option; prediction modules and dropout are as the user states.
+    /// Settings with the tool's default for every option; multi-token prediction and dropout are as the user states.
     pub(super) fn unset(tool: Target, num_gpus: Option<u32>, stated: Stated) -> Self {
         Self {
             source: tool,
@@ -223,8 +225,8 @@ impl Imported {
         LayoutSpec { expert_tensor_parallel, ..layout }
     }
 
-    /// Sets a ring instead of an exchange of heads between more ranks than key-value heads divide over, for tools
-    /// that have both: they repeat heads (verl), or have a ring of exchanges (ms-swift).
+    /// For tools that have both kinds, sets a ring instead of an exchange of heads where the key-value heads do not
+    /// divide over the ranks: such tools repeat heads (verl), or combine a ring with exchanges (ms-swift).
     fn with_heads(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
         let is_undivided = problem.facts.key_value_heads.is_some_and(|heads| {
             let ranks = u64::from(layout.tensor_parallel) * u64::from(layout.context_parallel);
@@ -255,7 +257,7 @@ impl Imported {
         }
     }
 
-    /// Settings that may change a step and are no part of a plan on this cluster.
+    /// Settings that may change a step but are not part of a plan on this cluster.
     pub fn unread(&self, cluster: &Cluster) -> Vec<Unread> {
         let mut all = self.unread.clone();
         let has = cluster.gpus_per_node;
@@ -276,7 +278,8 @@ impl Imported {
     fn replicas(&self, num_gpus: u32) -> Result<u32, ImportError> {
         let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = self.layout;
         let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
-        let (others, has) = (degrees.iter().product::<u64>(), u64::from(num_gpus));
+        let others = degrees.into_iter().fold(1, u64::saturating_mul);
+        let has = u64::from(num_gpus);
         if num_gpus == 0 || !has.is_multiple_of(others) {
             return Err(ImportError::divides(
                 Divided::Ranks,
@@ -441,7 +444,7 @@ impl StatedTraining {
     }
 }
 
-/// Number of groups of replicas that each hold all states.
+/// Number of groups of replicas that each hold a full copy of the states.
 fn shard_groups(layout: &LayoutSpec) -> u32 {
     (layout.context_parallel * layout.data_parallel / layout.zero_shard.max(1)).max(1)
 }

@@ -1,24 +1,28 @@
-//! Rows of a table of options by name, indexed once: lint looks up thousands.
+//! Rows of a table of options, indexed by name once, since lint looks up thousands of names.
 
 use std::collections::BTreeMap;
 
 /// A row of a table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct IndexedRow {
+    /// Title of the topic that the row belongs to.
+    pub(super) topic: &'static str,
     /// An option, or a key of a file; one that ends with `*` stands for all with this prefix.
     pub(super) name: &'static str,
     /// Number of values, or `word`.
     pub(super) arity: &'static str,
-    /// What it becomes: a field of the plan, or an option of another tool.
+    /// What the option becomes: a field of the plan, or an option of another tool.
     pub(super) becomes: Option<&'static str>,
-    /// The whole row.
-    pub(super) line: &'static str,
+    /// The words after `becomes`: forms of values, and conditions.
+    pub(super) words: Vec<&'static str>,
+    /// The text after ` # `: the reason, or a description of the option.
+    pub(super) why: &'static str,
 }
 
 /// Rows by name.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// In the order of the table; topics are left out.
+    /// The rows in the order of the table, without lines of topics.
     pub(super) rows: Vec<IndexedRow>,
     /// Place of the first row of each name.
     first: BTreeMap<&'static str, usize>,
@@ -26,23 +30,20 @@ pub(super) struct Index {
     first_parsed: BTreeMap<&'static str, usize>,
     /// Places of names that end with `*`.
     prefixes: Vec<usize>,
-    /// True if these are keys of a file.
+    /// True if the rows are keys of a file.
     are_keys: bool,
 }
 
 impl Index {
     pub(super) fn of(table: &'static str) -> Self {
-        let row = |line: &'static str| {
-            let mut words = line.split_whitespace();
-            let (name, arity) = (words.next()?, words.next()?);
-            (!name.starts_with('[')).then(|| IndexedRow {
-                name,
-                arity,
-                becomes: words.next(),
-                line,
-            })
-        };
-        let rows: Vec<IndexedRow> = table.lines().filter_map(row).collect();
+        let mut topic = "";
+        let mut rows: Vec<IndexedRow> = Vec::new();
+        for line in table.lines() {
+            match line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+                Some(title) => topic = title,
+                None => rows.extend(IndexedRow::of(topic, line)),
+            }
+        }
         let mut first = BTreeMap::new();
         let mut first_parsed = BTreeMap::new();
         for (place, row) in rows.iter().enumerate() {
@@ -62,7 +63,7 @@ impl Index {
         self.first.get(name).map(|place| &self.rows[*place])
     }
 
-    /// First row of a name, or of a prefix of it, that a parser knows.
+    /// First row that a parser knows for a name, or for a prefix of it.
     pub(super) fn parsed(&self, name: &str) -> Option<&IndexedRow> {
         let name = if self.are_keys { name.trim_start_matches("--") } else { name };
         let mut prefixes = self.prefixes(name).filter(|place| self.rows[*place].is_parsed());
@@ -70,8 +71,8 @@ impl Index {
         places.min().map(|place| &self.rows[place])
     }
 
-    /// Row of a key: one with its whole name counts before one with a prefix, and that before one of a key that it is
-    /// within and that is no option.
+    /// Row of a key. A row with the whole name takes precedence over one with a prefix (`*`), and that over the row of
+    /// an enclosing key that becomes no option.
     pub(super) fn of_key(&self, key: &str) -> Option<&IndexedRow> {
         let is_no_option = |place: &usize| {
             self.rows[*place].becomes.is_some_and(|it| ["none", "unplanned"].contains(&it))
@@ -85,7 +86,7 @@ impl Index {
         self.named(key).or_else(within)
     }
 
-    /// Places of rows for all names with a prefix that this one has.
+    /// Places of the rows whose prefix (`*`) matches the name.
     fn prefixes<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
         let starts = |place: &usize| name.starts_with(self.rows[*place].name.trim_end_matches('*'));
         self.prefixes.iter().copied().filter(starts)
@@ -93,6 +94,13 @@ impl Index {
 }
 
 impl IndexedRow {
+    fn of(topic: &'static str, line: &'static str) -> Option<Self> {
+        let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
+        let mut words = line.split_whitespace();
+        let (name, arity, becomes) = (words.next()?, words.next()?, words.next());
+        Some(Self { topic, name, arity, becomes, words: words.collect(), why })
+    }
+
     /// Returns whether a parser knows the option.
     pub(super) fn is_parsed(&self) -> bool {
         self.arity != "word"

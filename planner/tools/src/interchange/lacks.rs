@@ -1,4 +1,4 @@
-//! Parts of a plan that a tool cannot run, by the abilities of its framework, which the search uses too.
+//! Parts of a plan that a tool cannot run, from the abilities of its framework; the search uses the same abilities.
 
 use ir::framework::JobFacts;
 use ir::layout::{Choice, PartialLayout};
@@ -24,7 +24,7 @@ pub(super) fn of_framework(
     lacks.into_iter().map(alone).collect()
 }
 
-/// A layout with the parts that decide whether a framework can run it; parts that do not matter here are left open.
+/// A layout reduced to the parts that decide whether a framework can run it; all other parts are left open.
 pub fn named(layout: &LayoutSpec, facts: JobFacts) -> PartialLayout {
     fn only_if<T>(has: bool, choice: Choice<T>) -> Choice<T> {
         if has { choice } else { Choice::Any }

@@ -12,8 +12,8 @@ use super::tree::Tree;
 /// The script of a manifest, with its files and variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// Text of the script. If the manifest has it as a block (`|`), the whole manifest with all other text blanked, so
-    /// that lines and columns are those of the manifest.
+    /// Text of the script. If the manifest contains it as a block (`|`), this is the whole manifest with everything
+    /// else replaced by blanks, so that lines and columns are those of the manifest.
     pub text: String,
     /// True if the text is the blanked manifest.
     pub is_in_place: bool,
@@ -23,8 +23,8 @@ pub struct Job {
     pub variables: BTreeMap<String, String>,
 }
 
-/// The job of a manifest, with the variables in it that the user states, as `envsubst` writes their values; `None` if
-/// the text is no manifest.
+/// The job of a manifest. Variables in the manifest that the user sets are replaced by their values, as `envsubst`
+/// does. `None` if the text is not a manifest.
 ///
 /// # Errors
 ///
@@ -174,7 +174,7 @@ fn is_of_runtime(document: &Tree) -> bool {
 
 /// A job with its pods.
 struct Workload<'a> {
-    /// YAML documents of the job; where several have a value, the first counts.
+    /// YAML documents of the job; if several state a value, the first counts.
     trees: Vec<&'a Tree>,
     pods: Vec<Pod<'a>>,
     is_runtime: bool,
@@ -198,7 +198,7 @@ impl Workload<'_> {
         };
         let trains = |pod: &&Pod<'_>| started(pod).is_some_and(|it| it.arguments.is_some());
         let on_gpus = self.pods.iter().filter(|it| it.gpus > 0);
-        // Where MPI starts the ranks, the pods with GPUs have no training command of their own.
+        // If MPI starts the ranks, the pods with GPUs have no training command of their own.
         let training: Vec<&Pod<'_>> = on_gpus.clone().filter(trains).collect();
         let training = if training.is_empty() { on_gpus.collect() } else { training };
         let mut nodes = training.iter().map(|it| it.replicas).fold(0, u64::saturating_add);
@@ -305,7 +305,8 @@ struct ContainerScript {
 }
 
 impl ContainerScript {
-    /// The script that a container gives to a shell, or its words; `None` if it starts no Python.
+    /// The script that a container passes to a shell, else the container's command as a script; `None` if it starts no
+    /// Python.
     fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
         let variables = variables(container, files);
         let text = script(container, files, &variables)?;
@@ -330,7 +331,7 @@ fn variables(container: &Tree, files: &BTreeMap<String, String>) -> BTreeMap<Str
     variables
 }
 
-/// Limit of bytes that one variable may add; variables that each name another twice would double each time.
+/// Limit of the bytes that one variable may add: if each variable names another one twice, the size doubles with each.
 const MOST_BYTES: usize = 1 << 16;
 
 /// A text with the variables in Kubernetes's form `$(NAME)` replaced by their values.
@@ -356,7 +357,7 @@ fn words(container: &Tree) -> Vec<&str> {
     listed.filter_map(Tree::text).collect()
 }
 
-/// Script of a container's image that it runs.
+/// Path of the script in the container's image that the container runs.
 fn script_of_image(container: &Tree) -> Option<&str> {
     words(container).into_iter().find(|it| has_ending(it, "sh") && !it.contains(' '))
 }
@@ -369,7 +370,7 @@ fn script(
     let words = words(container);
     if let Some(place) = words.iter().position(|it| ["bash", "sh"].contains(&basename(it))) {
         let rest = &words[place + 1..];
-        // `-c`, also within `-lc` and the like.
+        // `-c`, also as the last letter of a combined option such as `-lc`.
         let is_inline =
             |it: &&str| it.starts_with('-') && !it.starts_with("--") && it.ends_with('c');
         return match rest.iter().position(is_inline) {
@@ -393,7 +394,7 @@ fn script(
     })
 }
 
-/// The text with blanks for everything but the lines of a script that it has as a block.
+/// The text with everything replaced by blanks except the lines of the script, if the text contains it as a block.
 fn masked(text: &str, script: &str) -> Option<String> {
     let wanted: Vec<&str> = script.trim_end().lines().collect();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -411,22 +412,14 @@ fn masked(text: &str, script: &str) -> Option<String> {
     };
     let mut places = (0..lines.len()).filter_map(|from| Some((from, indent_at(from)?)));
     let (from, indent) = places.next()?;
-    // Of several equal blocks, the right one is unknown.
+    // If several blocks are equal, it is unknown which one runs.
     if places.next().is_some() {
         return None;
     }
-    let blank = |line: &str| {
-        let end = line.trim_end_matches(['\r', '\n']).len();
-        format!("{}{}", " ".repeat(end), &line[end..])
-    };
     let masked = lines.iter().enumerate().map(|(place, line)| {
-        let is_script = (from..from + wanted.len()).contains(&place);
-        let kept = if is_script { indent.min(line.len()) } else { line.len() };
-        if is_script && !line.trim().is_empty() {
-            format!("{}{}", " ".repeat(kept), &line[kept..])
-        } else {
-            blank(line)
-        }
+        let is_script = (from..from + wanted.len()).contains(&place) && !line.trim().is_empty();
+        let blanks = if is_script { indent } else { line.trim_end_matches(['\r', '\n']).len() };
+        format!("{}{}", " ".repeat(blanks), &line[blanks..])
     });
     Some(masked.collect())
 }

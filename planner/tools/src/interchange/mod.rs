@@ -1,8 +1,9 @@
 //! Plans as files of other tools, and settings of other tools as plans.
 //!
-//! A plan becomes an [`ExportView`] once, which is independent of tools; each target writes it as its own settings. A
-//! part that a tool does not support is an error, or, where the user asks for the nearest plan that the tool runs, a
-//! change that is reported with its cost. Abilities are those of the framework's file, which the search uses too.
+//! A plan is converted once to an [`ExportView`], which is independent of tools; each target writes the view as its own
+//! settings. A part that a tool does not support is an error, or, if the user asks for the nearest plan that the tool
+//! runs, a change that is reported with its cost. The abilities of a tool are those in its framework's file, which the
+//! search uses too.
 
 mod adapters;
 mod approximate;

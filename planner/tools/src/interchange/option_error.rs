@@ -50,7 +50,7 @@ pub enum OptionError {
     Stray {
         /// The word.
         word: String,
-        /// Option before it.
+        /// The option before it.
         after: Option<String>,
     },
     /// A value that depends on unknown variables.
@@ -65,10 +65,10 @@ pub enum OptionError {
         of: UnknownPart,
         /// Unknown variables.
         unknown: Vec<String>,
-        /// Variables that are asked for once these are known.
+        /// Variables whose values will be asked for once these are known.
         others: Vec<String>,
     },
-    /// Keys instead of a value, or a value instead of keys.
+    /// A key that has nested keys instead of a value, or a value instead of nested keys.
     #[error(
         "{program} has {takes}, but `{name}` is {has}\nhint: leave `{name}` out, or give {takes}"
     )]
@@ -82,7 +82,7 @@ pub enum OptionError {
         /// Content that the program expects.
         takes: String,
     },
-    /// `auto`, which the program that reads the file fills in.
+    /// A value `auto`, which the program that reads the file fills in.
     #[error(
         "`{name}` is `auto`, which is filled in by what reads the file\nhint: `--micro-batch-size 1`, with which formats \
          that are `auto` are bf16, or the script whose arguments have it, or its value"
@@ -126,7 +126,7 @@ pub enum OptionError {
 pub enum UnknownPart {
     /// The value of this option.
     Value(String),
-    /// A word after this option, which has its values: another option, or nothing.
+    /// A word after this option, which has all its values already. The word may be another option, or empty.
     After(String),
     /// The first word.
     First,
@@ -160,10 +160,10 @@ impl OptionError {
     }
 }
 
-/// Hint on how unknown values can be said, and those that would be asked for next.
+/// Hint on how to set the unknown values, and on those that will be asked for next.
 fn settable(unknown: &[String], others: &[String]) -> String {
     match unknown.first() {
-        // A command, which is not run.
+        // A command substitution, which is not executed.
         Some(command) if command.starts_with(['$', '`']) => {
             format!("write its value instead of `{}`", command.replace('`', ""))
         }
@@ -179,7 +179,7 @@ fn settable(unknown: &[String], others: &[String]) -> String {
     }
 }
 
-/// Hint for a word that is no value of an option, and may be nothing.
+/// Hint for a word that is not a value of an option and may be empty.
 fn may_be_empty(of: &UnknownPart, unknown: &[String]) -> String {
     match (of, unknown) {
         (UnknownPart::After(_) | UnknownPart::First, [name]) if !name.starts_with(['$', '`']) => {
@@ -197,7 +197,7 @@ fn ticked(names: &[String]) -> String {
     names.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// An option with its value, which a switch has not.
+/// An option with its value, if it has one; a switch has none.
 fn with_value(name: &str, value: &str) -> String {
     format!("{name} {value}").trim_end().to_owned()
 }

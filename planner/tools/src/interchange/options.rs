@@ -6,24 +6,25 @@ use std::sync::OnceLock;
 
 use ir::text::typeset;
 
-use super::index::Index;
+use super::index::{Index, IndexedRow};
 pub use super::option_error::{OptionError, UnknownPart};
 use super::shell::Word;
-use super::unread::{Unplanned, Unread};
+use super::unread::{SAVES_MEMORY, Unread};
 
-/// Options of a program, each with its number of values; or keys of its file, with dots between them.
+/// Options of a program, each with its number of values; or the keys of its file, written as paths with dots.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     /// Name of the program.
     program: &'static str,
-    /// Lines of a name and `none`, `one`, `some`, `any` or a number of values; a name that ends with `*` stands for all
-    /// with this prefix.
-    pub(super) table: &'static str,
-    /// True if names that are not in the table may well be options of the user's own script, so that only those that
-    /// are almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
+    /// Lines of a name and `none`, `one`, `some`, `any` or a number of values. A name that ends with `*` stands for all
+    /// names with this prefix.
+    table: &'static str,
+    /// True if names that are not in the table may be options of the user's own script. Then only names that are almost
+    /// the same as a known one count as misspelt. Otherwise names that leave out words of a known one count as misspelt
+    /// too.
     takes_own: bool,
-    /// Rows by name. Not dropped: `..Wrapper::new(..)` in a static moves fields out, which Rust forbids for a type with a
-    /// destructor.
+    /// Rows by name. `ManuallyDrop` has no destructor: `..Wrapper::new(..)` in a static moves fields out, which Rust
+    /// forbids for a type with a destructor.
     index: ManuallyDrop<OnceLock<Index>>,
 }
 
@@ -49,14 +50,14 @@ impl Leaf {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
-    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the known one that is
-    /// most like it, if that is like enough.
+    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the most similar known
+    /// name if it is similar enough.
     others: Vec<(String, Option<String>)>,
     /// Options that are given several times with different values.
     repeated: Vec<Repeated>,
 }
 
-/// An option that is given several times with different values, of which the last counts.
+/// An option that is given several times with different values. The last one counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated {
     /// Name of the option.
@@ -80,7 +81,7 @@ const SHORT: usize = 6;
 const AUTO: &str = "auto";
 
 impl Vocabulary {
-    /// Options of a program that has no others in this version.
+    /// Options of a program whose version has no others.
     pub(super) const fn whole(program: &'static str, table: &'static str) -> Self {
         let index = ManuallyDrop::new(OnceLock::new());
         Self { program, table, takes_own: false, index }
@@ -112,12 +113,13 @@ impl Vocabulary {
         self.index().parsed(name).map(|row| row.arity)
     }
 
-    /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
-    /// misspelt known one.
+    /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, rather
+    /// than a misspelt known one.
     ///
-    /// A name is misspelt if it has typographic characters, or is a letter off an option that decides the plan or
-    /// almost the same, or leaves out words of one, unless the script may have options of its own. Forks have options
-    /// that are like others that decide nothing.
+    /// A name is misspelt if it is nearly the same as an option that decides the plan, or differs from it by one
+    /// letter. Unless the script may have options of its own, a name is also misspelt if it has typographic characters,
+    /// or if it leaves out words of such an option. Names like those of options that decide nothing are accepted, since
+    /// forks have such options.
     fn is_other(&self, name: &str) -> bool {
         let Some((likeness, known)) = self.most_similar(name) else { return true };
         let is_a_letter_off = name.len() >= SHORT && strsim::damerau_levenshtein(name, known) <= 1;
@@ -211,7 +213,7 @@ impl Vocabulary {
         Ok(given)
     }
 
-    /// Known key that has a value, but keys below it in this name.
+    /// A known key that takes a value although this name has it as a parent of nested keys.
     fn is_above(&self, name: &str) -> Option<&'static str> {
         let is_it = |known: &str| name.strip_prefix(known).is_some_and(|it| it.starts_with('.'));
         self.names().find(|known| is_it(known))
@@ -225,7 +227,7 @@ impl Vocabulary {
 
     fn most_similar(&self, name: &str) -> Option<(f64, &'static str)> {
         let plain = |name: &str| name.replace('_', "-");
-        // Keys of one section are alike by its name alone.
+        // Keys are compared without the section that they share, since it alone makes them similar.
         let like = |known: &str| {
             let shared = name.bytes().zip(known.bytes()).take_while(|(a, b)| a == b).count();
             let section = name[..shared].rfind('.').map_or(0, |dot| dot + 1);
@@ -243,7 +245,7 @@ impl Vocabulary {
             None => Ok(given),
             Some(word) => {
                 let before = words[..read].iter().rev().find(|it| it.text.starts_with("--"));
-                let before = before.map(|it| it.text.split('=').next().unwrap_or("").to_owned());
+                let before = before.map(|it| it.name().to_owned());
                 let unknown: Vec<String> = word.unknown.iter().cloned().collect();
                 if word.text.is_empty() && !unknown.is_empty() {
                     let of = before.map_or(UnknownPart::First, UnknownPart::After);
@@ -254,7 +256,7 @@ impl Vocabulary {
         }
     }
 
-    /// Reads options up to the first word that is none; returns the index of that word.
+    /// Reads options up to the first word that is not one; returns the index of that word.
     pub(super) fn read_options(
         &self,
         words: &[Word],
@@ -319,7 +321,8 @@ impl Vocabulary {
     }
 }
 
-/// Number of words that belong to the placeholder which a value begins: `<PATH TO DATA>`, `PATH TO DATA`, `your path`.
+/// Number of following words that belong to the placeholder that a value begins: `<PATH TO DATA>`, `PATH TO DATA`,
+/// `your path`.
 fn placeholder(value: &Word, rest: &[Word]) -> usize {
     let next: Vec<&str> = rest.iter().map(|it| it.text.as_str()).collect();
     let next = &next[..next.iter().position(|it| it.starts_with("--")).unwrap_or(next.len())];
@@ -334,7 +337,7 @@ fn placeholder(value: &Word, rest: &[Word]) -> usize {
     }
 }
 
-/// Variable that stands in a value of a file which a script writes, as `${NAME}`.
+/// Name of the variable in a value `${NAME}` of a file that a script writes.
 pub(super) fn open_name(text: &str) -> Option<&str> {
     text.split_once("${").and_then(|it| Some(it.1.split_once('}')?.0))
 }
@@ -355,17 +358,20 @@ impl ParsedOptions {
         self.all.contains_key(name)
     }
 
-    /// Names that no table has, and those of the given names that are there and not switched off.
+    /// Names that no table has, and the names in `unplanned` that are given and not switched off. Each row of
+    /// `unplanned` describes its option; a name that ends with `*` stands for all names with this prefix.
     pub(super) fn unread<'a>(
-        &'a self,
-        unplanned: impl Iterator<Item = Unplanned<'a>>,
+        &self,
+        unplanned: impl Iterator<Item = (&'a str, &'a IndexedRow)>,
         program: &str,
     ) -> Vec<Unread> {
         const OFF: [&str; 8] = ["false", "False", "none", "None", "no", "NO", "0", ""];
         let mut all = Vec::new();
-        for Unplanned { name: known, why, saves_memory, unless } in unplanned {
+        for (known, IndexedRow { words: forms, why, .. }) in unplanned {
+            let saves_memory = forms.contains(&SAVES_MEMORY);
+            let is_idle = |it: &str| forms.iter().any(|form| form.strip_suffix('=') == Some(it));
             let is_off = |words: &Vec<Word>| {
-                let is = |it: &str| OFF.contains(&it) || unless.contains(&it);
+                let is = |it: &str| OFF.contains(&it) || is_idle(it);
                 words.first().is_some_and(|it| it.unknown.is_empty() && is(&it.text))
             };
             let is_it = |name: &str| match known.strip_suffix('*') {
@@ -373,7 +379,7 @@ impl ParsedOptions {
                 None => name == known,
             };
             let given = self.all.iter().filter(|(name, words)| is_it(name) && !is_off(words));
-            all.extend(given.map(|(name, _)| Unread { saves_memory, ..Unread::new(name, why) }));
+            all.extend(given.map(|(name, _)| Unread { saves_memory, ..Unread::new(name, *why) }));
         }
         let why = format!("no option of {program} that is known");
         all.extend(self.others.iter().map(|(name, nearest)| {
@@ -394,7 +400,7 @@ impl ParsedOptions {
         self.all.keys().any(|name| name.starts_with(start))
     }
 
-    /// Options of both; where both give one, the value of `self` counts.
+    /// Options of both; if both give an option, the value of `self` counts.
     #[must_use]
     pub(super) fn over(mut self, other: Self) -> Self {
         for (name, words) in other.all {
@@ -415,7 +421,7 @@ impl ParsedOptions {
                 words.clone_from(filled);
             }
         }
-        // An option that is filled with no value, by `without`, counts as not given.
+        // An option that `without` filled with no value counts as not given.
         self.all.retain(|name, words| !words.is_empty() || !other.all.contains_key(name));
         self
     }
@@ -427,13 +433,13 @@ impl ParsedOptions {
         self
     }
 
-    /// Value of an option even if parts are unknown; for paths, of which only the file name matters.
+    /// Value of an option even if parts of it are unknown; used for paths, where only the file name matters.
     pub(super) fn text_if_known(&self, name: &str) -> Option<&str> {
         self.all.get(name)?.first().map(|word| word.text.as_str())
     }
 
-    /// First value of an option that may be a path in a folder of which nothing is known, such as `$HERE/ds.json`: the
-    /// name of the file counts.
+    /// First value of an option that may be a path. If the folder is unknown, as in `$HERE/ds.json`, only the name of
+    /// the file counts.
     pub(super) fn path(&self, name: &str) -> Result<Option<&str>, OptionError> {
         let is_in_folder = |it: &Word| it.unknown.len() == 1 && it.text.starts_with('/');
         match self.all.get(name).and_then(|words| words.first()) {
@@ -463,7 +469,7 @@ impl ParsedOptions {
         Self { all, ..self }
     }
 
-    /// Boolean value of an option; a switch without a value is true. Words are those of `HfArgumentParser`, in any
+    /// Boolean value of an option; a switch without a value is true. Accepts the words of `HfArgumentParser`, in any
     /// case.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, OptionError> {
         if self.all.get(name).is_some_and(Vec::is_empty) {
@@ -508,7 +514,7 @@ impl ParsedOptions {
         name: &str,
     ) -> Result<Option<T>, OptionError> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        // As Python reads them: `32_000`.
+        // Python accepts underscores between digits: `32_000`.
         let digits = if is_grouped(text) { text.replace('_', "") } else { text.to_owned() };
         let count = digits.parse().ok().filter(|count| *count >= T::from(1));
         let works = "a whole number, at least 1, is expected".to_owned();
@@ -516,7 +522,7 @@ impl ParsedOptions {
         count.map(Some).ok_or_else(error)
     }
 
-    /// Value of an option as a count, of which 0 is as good as none.
+    /// Value of an option as a count; 0 means none.
     pub(super) fn count_unless_0<T: std::str::FromStr + PartialOrd + From<u8>>(
         &self,
         name: &str,

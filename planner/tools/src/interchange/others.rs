@@ -1,13 +1,13 @@
-//! Tools that are known, but not read.
+//! Tools that are known but whose settings are not read.
 
 use super::file::has_ending;
 use super::tree::Tree;
 
-/// A line for each: a name, and keys all of which its files have (`NAME: a b`), or beginnings of the names of its
-/// modules and ends of the paths of its scripts (`NAME = a b.py`).
+/// Each line is the name of a tool with keys that all occur in each of its files (`NAME: a b`), or with prefixes of its
+/// modules' names and suffixes of its scripts' paths (`NAME = a b.py`).
 const OTHERS: &str = include_str!("others.txt");
 
-/// Known tool, not read, that the keys of a file are of.
+/// Known tool, not read, to which the keys of a file belong.
 pub(super) fn of_keys(tree: &Tree) -> Option<&'static str> {
     let has = |path: &str| path.split('.').try_fold(tree, |tree, key| tree.get(key)).is_some();
     let rows = OTHERS.lines().filter_map(|line| line.split_once(": "));
@@ -15,7 +15,7 @@ pub(super) fn of_keys(tree: &Tree) -> Option<&'static str> {
     rows.next().map(|(name, _)| name)
 }
 
-/// Known tool, not read, that a program is of: a module, or the path of a script.
+/// Known tool, not read, to which a program belongs: a module, or the path of a script.
 pub(super) fn of_program(program: &str) -> Option<&'static str> {
     let is_it = |name: &str| {
         let is_path =
@@ -26,7 +26,7 @@ pub(super) fn of_program(program: &str) -> Option<&'static str> {
     rows.find(|(_, names)| names.split(' ').any(is_it)).map(|(name, _)| name)
 }
 
-/// Known tool that a file of Python imports.
+/// Known tool, not read, that a Python file imports.
 pub(super) fn of_python(text: &str) -> Option<&'static str> {
     const TOOLS: [(&str, &str); 8] = [
         ("nemo.collections", "NeMo"),

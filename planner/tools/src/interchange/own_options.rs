@@ -4,7 +4,7 @@ use super::file::basename;
 use super::shell::Word;
 use super::unread::Unread;
 
-/// Names of options for the tokens of a sequence.
+/// Names of options that set the sequence length in tokens.
 pub(super) const LENGTHS: [&str; 10] = [
     "max_length",
     "max_seq_length",
@@ -18,11 +18,11 @@ pub(super) const LENGTHS: [&str; 10] = [
     "max_len",
 ];
 
-/// Parts of names of options that change a step, which are named first.
+/// Parts of the names of options that change a step; these options are listed first.
 const TELLING: [&str; 9] =
     ["batch", "accum", "seq", "len", "checkpoint", "bf16", "fp16", "precision", "lora"];
 
-/// Words of names of options that change no step.
+/// Words in the names of options that do not change a step.
 const IDLE: [&str; 20] = [
     "lr",
     "learning",
@@ -46,8 +46,8 @@ const IDLE: [&str; 20] = [
     "output",
 ];
 
-/// Options of a program, the first of the words, that `is_read` does not take by their names and values; those whose
-/// names say that they change no step are left out.
+/// Options of a program that `is_read` does not accept by name and value. The first of the words is the program.
+/// Options whose names say that they do not change a step are left out.
 pub(super) fn unread(
     program: &[Word],
     mut is_read: impl FnMut(&str, Option<&str>) -> bool,

@@ -7,7 +7,7 @@ use ir::text::{Typeset, typeset};
 use super::error::ImportError;
 use super::file::basename;
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
-use super::shell::{Command, Script, Word};
+use super::shell::{Command, Script, Word, count};
 
 /// Refuses launcher options with typographic characters, or that start more nodes or ranks than the job has.
 pub(super) fn check_start(
@@ -69,11 +69,6 @@ fn option(before: &[Word], names: &[&str]) -> Option<u32> {
     count(value)
 }
 
-/// Number of a value such as `8`, `gpu:8` or `gpu:h100:8`.
-fn count(value: &str) -> Option<u32> {
-    value.rsplit(':').next()?.parse().ok()
-}
-
 /// Number of ranks on each node, if the launcher or the job says.
 pub(super) fn ranks_per_node(
     script: &Script,
@@ -95,7 +90,7 @@ fn launched_per_node(before: &[Word], set: &BTreeMap<String, String>) -> Option<
 /// Programs and modules of PyTorch that start ranks.
 const TORCHRUN: [&str; 3] = ["torchrun", "torch.distributed.run", "torch.distributed.launch"];
 
-/// Programs that start their ranks themselves, also as the one task of a job.
+/// Programs that start their ranks themselves, even if the job starts them as a single task.
 const STARTERS: [&str; 4] = ["swift", "megatron", "llamafactory-cli", "lmf"];
 
 /// Returns whether PyTorch starts the ranks of a program.
@@ -109,7 +104,8 @@ fn slots_of(list: &str) -> Option<u32> {
     list.split('@').map(of_host).sum()
 }
 
-/// Number of ranks that a script starts, if it says; `before` has the launcher and the name of what it starts.
+/// Number of ranks that a script starts, if it says; `before` has the launcher and the name of the program that it
+/// starts.
 pub(super) fn ranks(
     script: &Script,
     before: &[Word],
@@ -121,7 +117,7 @@ pub(super) fn ranks(
     let is_torchrun = is_torchrun(before);
     let is_starter = before.last().is_some_and(|it| STARTERS.contains(&basename(&it.text)));
     let starts_others = is_torchrun || is_starter || starts(&["accelerate", "deepspeed"]);
-    // Each rank is a process that MPI or Slurm starts, unless these start what starts ranks.
+    // MPI or Slurm starts each rank as a process, unless it starts another launcher.
     if starts(&["mpirun", "mpiexec", "aprun"])
         && !starts_others
         && let Some(ranks) = option(&["--np", "-np", "-n", "--n"])
@@ -164,8 +160,8 @@ pub(super) fn ranks(
 /// Programs that start a rank on each GPU that they see.
 const ON_ALL_VISIBLE: [&str; 3] = ["llamafactory-cli", "lmf", "deepspeed"];
 
-/// Number of ranks that a command starts by variables: `NPROC_PER_NODE` and `NNODES` for a program that reads them,
-/// else the GPUs that it sees.
+/// Number of ranks that a command starts, from environment variables: `NPROC_PER_NODE` and `NNODES` for a program that
+/// reads them, else the number of visible GPUs.
 pub(super) fn ranks_by_variables(
     script: &Script,
     command: &Command,
@@ -183,7 +179,7 @@ pub(super) fn ranks_by_variables(
     (count == 1 || count > 1 && starts_all).then_some(count)
 }
 
-/// Number of GPUs that a command sees by variables.
+/// Number of GPUs that environment variables make visible to a command.
 fn num_visible<'a>(value: &dyn Fn(&str) -> Option<&'a String>) -> Option<u32> {
     let names = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
     let visible = names.iter().find_map(|it| value(it))?;
@@ -191,7 +187,7 @@ fn num_visible<'a>(value: &dyn Fn(&str) -> Option<&'a String>) -> Option<u32> {
     Some(visible.split(',').filter(|it| is_device(it)).count() as u32)
 }
 
-/// Refuses ranks that each see several GPUs and spread the layers over them, each for itself.
+/// Refuses ranks that each see several GPUs and spread the model's layers over them.
 pub(super) fn check_spread(script: &Script, command: &Command) -> Result<(), ImportError> {
     let value = |name: &str| command.variables.get(name).or_else(|| script.variables.get(name));
     let ranks: u32 = value("NPROC_PER_NODE").and_then(|it| it.parse().ok()).unwrap_or(1);
@@ -208,7 +204,7 @@ pub(super) fn check_spread(script: &Script, command: &Command) -> Result<(), Imp
     ))
 }
 
-/// Value of the first option with a beginning.
+/// Value of the first option with a prefix.
 pub(super) fn option_text<'a>(words: &'a [Word], start: &str) -> Option<&'a str> {
     let place = words.iter().position(|it| it.text.starts_with(start))?;
     let inline = words[place].text.split_once('=').map(|it| it.1);

@@ -48,7 +48,7 @@ pub struct Import<'a> {
     pub command: String,
 }
 
-/// Imports settings as a plan, with the settings that are no part of it.
+/// Imports settings as a plan, with the settings that are not part of it.
 ///
 /// # Errors
 ///
@@ -58,7 +58,9 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
     let mut imported = settings(import)?;
     let graph = import.graph(&mut imported)?;
     let graph = match imported.layout.recompute.modules() {
-        Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(&error))?,
+        Some(modules) => {
+            graph.recomputing(modules).map_err(|error| ImportError::unbuilt(&error))?
+        }
         None => graph,
     };
     let Posed { problem, layout, stage_ends } = imported.posed(&graph, cluster, stated.num_gpus)?;
@@ -120,14 +122,9 @@ impl Import<'_> {
     }
 }
 
-/// Error of a model that lacks what the settings train.
-fn unbuilt(error: &impl ToString) -> ImportError {
-    ImportError::unknown(error.to_string(), "a model that has what the settings are of")
-}
-
 /// Reads settings of a tool, without a check against model and cluster.
 ///
-/// Where branches of a script depend on what is unknown, each is followed every way, and counts only if the ways lead
+/// If branches of a script depend on unknown values, every way is followed. A branch is an error only if its ways lead
 /// to different settings.
 ///
 /// # Errors
@@ -137,11 +134,11 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
     settings_by_branch(import).map_err(|error| with_others(import, error))
 }
 
-/// Most variables that are asked for at once.
+/// Largest number of variables that are asked for at once.
 const MOST_ASKED: usize = 12;
 
-/// The error of a variable that is not known, with those that would be asked for after it: found by giving each a
-/// number, until something else is wrong.
+/// The error of an unknown variable, extended by the variables that would be asked for next. These are found by giving
+/// each a number until another kind of error occurs.
 fn with_others(import: &Import<'_>, error: ImportError) -> ImportError {
     let asked = |error: &ImportError| match error {
         ImportError::Option(OptionError::Unresolved {
@@ -171,7 +168,7 @@ fn with_others(import: &Import<'_>, error: ImportError) -> ImportError {
     }
 }
 
-/// Settings by all ways of branches.
+/// Settings on all ways through the branches.
 fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
     let error = match settings_of(import, &Way::None) {
         Ok(imported) => return Ok(imported),
@@ -190,7 +187,7 @@ fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
     for (line, way) in std::iter::once((0, Way::first())).chain(Way::others(&script)) {
         let found = settings_of(import, &way);
         let is_same = match (&meant, &found) {
-            // A way that starts no training is not the one that is meant.
+            // A way that starts no training is not the intended one.
             (_, Err(ImportError::NothingStarts { .. })) | (None, _) => true,
             (Some(Ok(one)), Ok(other)) => is_same_plan(one, other),
             (Some(Err(one)), Err(other)) => one.to_string() == other.to_string(),
@@ -206,9 +203,10 @@ fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
             _ => {}
         }
     }
-    // Where every way starts nothing, or programs of a tool that is not read, that says more than a branch.
+    // If every way starts nothing, or a program of a tool that is not read, that error is more useful than one about a
+    // branch.
     let error = of_other.filter(|_| meant.is_none()).unwrap_or(error);
-    // A value that depends on a branch comes before a fault that all ways have.
+    // An error about a value that depends on a branch takes precedence over a fault that all ways share.
     let is_of_value = matches!(
         &error,
         ImportError::Option(OptionError::Unresolved { of: UnknownPart::Value(_), .. })
@@ -216,14 +214,15 @@ fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
     meant.filter(|it| it.is_ok() || !is_of_value).unwrap_or(Err(error))
 }
 
-/// Returns whether settings lead to the same plan; what is no part of it may differ.
+/// Returns whether settings lead to the same plan; settings that are not part of it may differ.
 fn is_same_plan(one: &Imported, other: &Imported) -> bool {
     let planned =
         |it: &Imported| Imported { unread: Vec::new(), repeated: Vec::new(), ..it.clone() };
     planned(one) == planned(other)
 }
 
-/// Error for a branch whose ways lead to different plans: of the option that depends on it, if that is known.
+/// Error for a branch whose ways lead to different plans. It is about the option that depends on the branch, if that is
+/// known.
 fn decided(script: &Script, line: usize, strict: ImportError) -> ImportError {
     let open = script.open.get(&line).filter(|_| {
         !matches!(
@@ -237,7 +236,7 @@ fn decided(script: &Script, line: usize, strict: ImportError) -> ImportError {
     ShellError::Decides { line, keyword: open.keyword.clone(), variables }.into()
 }
 
-/// Reads settings with branches that depend on what is unknown followed one way.
+/// Reads settings, following one way through the branches that depend on unknown values.
 fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> {
     let Import { text, from, set, files, stated, .. } = *import;
     let mut source: Source<'_> = source(text, from, set, files, stated, way)?;
@@ -273,7 +272,7 @@ fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> 
     }
 }
 
-/// Tool of settings with the files that they name; `None` if they are of none that is known.
+/// Tool of settings, with the files that they name; `None` if the tool is unknown.
 pub(crate) fn tool_of(import: &Import<'_>) -> Option<&'static Tool> {
     let Import { text, from, set, files, stated, .. } = *import;
     let of_way = |way: &Way| source(text, from, set, files, stated, way).ok();

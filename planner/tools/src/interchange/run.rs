@@ -1,4 +1,4 @@
-//! Settings and the quantities derived from them that options are written from.
+//! Settings and the quantities derived from them, from which options are written.
 
 use std::ops::Deref;
 
@@ -34,7 +34,8 @@ impl<'a> Run<'a> {
         is_even(&self.stages)
     }
 
-    /// Returns whether gradients are reduced over several ranks (context-parallel ranks count), or ranks are unknown.
+    /// Returns whether gradients are reduced over several ranks (context-parallel ranks count), or the number of ranks
+    /// is unknown.
     pub(super) fn has_replicas(&self) -> bool {
         let others = self.layout.tensor_parallel.saturating_mul(self.layout.pipeline_parallel);
         self.num_gpus.is_none_or(|ranks| ranks > others)
@@ -49,7 +50,8 @@ impl<'a> Run<'a> {
         self.training.num_micro_batches.map(u64::from).or_else(of_batch)
     }
 
-    /// Number of groups of replicas that each hold all states, and number of ranks over which a group shards them.
+    /// Number of groups of replicas that each hold a full copy of the states, and number of ranks over which a group
+    /// shards them.
     pub(super) fn copies_and_shards(&self) -> Option<[u32; 2]> {
         let replicas = self.known_replicas()?;
         Some(match self.layout.zero_stage {

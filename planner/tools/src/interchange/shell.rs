@@ -1,7 +1,7 @@
 //! A reader of shell scripts for launch scripts: assignments, arrays, expansions and commands.
 //!
-//! What is decided when a script runs is not known: command substitutions, variables that it does not set, branches on
-//! these. A word that depends on them records this; a branch is followed one [`Way`] or the other.
+//! Some values are decided only when a script runs: command substitutions, variables that the script does not set, and
+//! branches on these. A word that depends on them records this; a branch is followed one [`Way`] or the other.
 
 mod arithmetic;
 mod builtin;
@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use reader::Reader;
 pub(super) use script::{Command, Script, Way};
+pub(super) use slurm::count;
 use syntax::statements;
 pub use word::{End, ShellError};
 pub(super) use word::{Word, is_program};
@@ -31,8 +32,8 @@ pub(super) use word::{Word, is_program};
 ///
 /// # Errors
 ///
-/// [`ShellError`] where it has no end, is too large, or a command ends before its options do; with [`Way::None`] also
-/// branches that start a program.
+/// [`ShellError`] if the script has an unclosed quote or bracket, is too large, or has a command that ends before its
+/// options do; with [`Way::None`], also for branches that start a program.
 pub(super) fn read(
     text: &str,
     set: &BTreeMap<String, String>,
@@ -111,7 +112,7 @@ mod tests {
         check("x <<EOF\nany $thing\nEOF\ny >out 2>&1", &["[x]", "[y]"]);
     }
 
-    /// An unknown value makes the word unknown that has it, and no other.
+    /// An unknown value makes only the word that contains it unknown.
     #[test]
     fn what_is_unknown_stays_in_its_word() {
         check("A=\"--a $H/x --b 2\"\ny $A", &["[y][--a][/x?H][--b][2]"]);
@@ -123,9 +124,11 @@ mod tests {
         check("y a$B\" c\"", &["[y][a c?B]"]);
         let text = "#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\ny $SLURM_NNODES $((SLURM_NNODES * SLURM_GPUS_ON_NODE))";
         check(text, &["[y][4][32]"]);
+        let text = "#SBATCH --gres=gpu:h100:4,lscratch:100\ny $SLURM_GPUS_ON_NODE";
+        check(text, &["[y][4]"]);
     }
 
-    /// A shell that a command starts reads its own script, with the variables around it.
+    /// A shell that a command starts reads its own script, with the variables of the enclosing one.
     #[test]
     fn nested_scripts_are_read() {
         let text = "A=(--a 1 --b)\nsrun --x bash -c \"y ${A[*]} \\$C\"";
@@ -171,7 +174,7 @@ mod tests {
         assert_eq!(script.unwrap().commands.len(), 1);
     }
 
-    /// Commands of the shell that set variables, and how long these hold.
+    /// Commands of the shell that set variables, and how long these settings hold.
     #[test]
     fn variables_are_set_by_commands_too() {
         check("IFS=, read -ra L <<< \"0,1,2\"\nx ${#L[@]} ${L[1]} ${L[-1]}", &["[x][3][1][2]"]);
@@ -199,7 +202,8 @@ mod tests {
         );
     }
 
-    /// A test for emptiness of what nothing sets is that of a default, where it decides on the value.
+    /// A variable that nothing sets counts as empty in a test for emptiness, as in a default, if the test decides its
+    /// value.
     #[test]
     fn variables_without_a_value_have_their_defaults() {
         check("if [ -z \"$A\" ]; then A=2; B=3; fi; x $A $B", &["[x][2][3]"]);
@@ -228,7 +232,7 @@ mod tests {
         check("while y; do A=1; done; x $A", &["[x][?A]"]);
     }
 
-    /// Each way of a branch on what is unknown can be followed.
+    /// Every way through a branch on an unknown value can be followed.
     #[test]
     fn branches_are_read_every_way() {
         let text = "A=1\nif [ -n \"$W\" ]; then A=2\nelif [ $V = 3 ]; then A=3\nelse A=4; fi\n[ -f y ] && A=5\nx $A";

@@ -1,4 +1,4 @@
-//! Form of the settings that a user has, with the context to read them.
+//! Form of the user's settings, with the context for reading them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(super) struct LaunchedProgram {
     pub(super) words: Vec<Word>,
     /// Number of ranks that are started, if the script says.
     pub(super) num_gpus: Option<u32>,
-    /// Number of them on each node, if the launcher says.
+    /// Number of ranks on each node, if the launcher says.
     pub(super) ranks_per_node: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Form {
     Python(String),
 }
 
-/// Settings of a tool, with the context to read them.
+/// Settings of a tool, with the context for reading them.
 #[derive(Clone, Debug)]
 pub(super) struct Source<'a> {
     /// Tool of the settings.
@@ -43,7 +43,7 @@ pub(super) struct Source<'a> {
     pub(super) form: Form,
     /// Files that the settings name, by their names.
     pub(super) files: &'a BTreeMap<String, String>,
-    /// Values that the user states in addition.
+    /// Values that the user states in addition to the settings.
     pub(super) stated: Stated,
     /// Layers of the user's model, if it is a transformer.
     pub(super) num_layers: Option<u32>,
@@ -72,8 +72,8 @@ impl Source<'_> {
         tree_of(self.files, name)
     }
 
-    /// Keys of the settings: those of the file itself, or of the one that an option of the script names. `usual` is its
-    /// name in exports, `program` the program that reads it.
+    /// Keys of the settings: of the file itself, or of the file that an option of the script names. `usual` is the
+    /// file's name in exports, `program` the program that reads it.
     pub(super) fn configuration(
         &self,
         option: &str,
@@ -106,6 +106,11 @@ impl Source<'_> {
         }
     }
 
+    /// Words after the program; an error if the settings are a file.
+    pub(super) fn arguments(&self) -> Result<&[Word], ImportError> {
+        Ok(self.launched()?.words.get(1..).unwrap_or_default())
+    }
+
     /// Number of ranks, from the settings or the user.
     pub(super) fn num_gpus(&self) -> Option<u32> {
         self.launched().ok().and_then(|it| it.num_gpus).or(self.stated.num_gpus)
@@ -134,7 +139,7 @@ fn text_of<'a>(files: &'a BTreeMap<String, String>, name: &str) -> Result<&'a st
 /// Hint for a file that cannot be parsed.
 pub(super) const WHOLE: &str = "the whole file, as the tool reads it";
 
-/// Notation of a file of keys, by its name or by its text.
+/// Notation of a file of keys, from its name or its text.
 pub(super) fn notation(name: &str, text: &str) -> Notation {
     let is_json = has_ending(name, "json") || text.trim_start().starts_with('{');
     match () {
@@ -147,7 +152,7 @@ pub(super) fn notation(name: &str, text: &str) -> Notation {
 /// Returns whether a text begins with a TOML table, with or without keys before it.
 pub(crate) fn is_toml(text: &str) -> bool {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
-    // A script assigns without spaces.
+    // Shell assignments have no spaces around `=`.
     let is_set = |line: &&str| {
         line.split_once(" = ").is_some_and(|(key, _)| !key.is_empty() && key.chars().all(is_key))
     };
@@ -168,7 +173,7 @@ pub(super) fn first_line(text: &str) -> &str {
     statements(text).next().unwrap_or_default()
 }
 
-/// Value of the settings, else of the user; an error if both state different values.
+/// Value in the settings, else the user's; an error if the two differ.
 pub(super) fn agreed<T: Copy + PartialEq + std::fmt::Display>(
     said: Option<T>,
     name: &str,

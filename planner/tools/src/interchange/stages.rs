@@ -11,21 +11,21 @@ pub struct StageParts {
     pub layers: u32,
     /// Number of modules for multi-token prediction.
     pub prediction_modules: u32,
-    /// True if the stage has head and loss.
+    /// True if the stage has the head and the loss.
     pub head: bool,
 }
 
 /// Prefix of the names of blocks for multi-token prediction.
 const PREDICTION: &str = "mtp";
 
-/// Layers of a model: all blocks except embedding, head and modules for multi-token prediction.
+/// Number of layers of a model: its blocks, except the embedding, the head and the modules for multi-token prediction.
 pub(crate) fn num_layers(graph: &Graph) -> usize {
     let names = graph.blocks().map(|class| graph.class(class).name());
     let modules = names.filter(|name| name.starts_with(PREDICTION)).count();
     graph.num_blocks().saturating_sub(2 + modules)
 }
 
-/// Parts of stages with `counts` blocks: the first block is the embedding, the last the head.
+/// Parts of stages with `counts` blocks, where the first block is the embedding and the last is the head.
 pub(super) fn parts(counts: &[u32], graph: &Graph) -> Vec<StageParts> {
     let names: Vec<&str> = graph.blocks().map(|class| graph.class(class).name()).collect();
     let last = names.len().saturating_sub(1);

@@ -1,7 +1,8 @@
-//! Table of a tool's options: exports write it, imports read it, lint takes the difference of two runs.
+//! Table of a tool's options. Exports write it, imports read it, and lint compares it for two runs.
 //!
-//! A line is an option and its number of values as in [`Vocabulary`](super::options::Vocabulary), or `word` if no
-//! parser knows it. If a plan decides the option, a field of the plan, forms of its values, and conditions follow:
+//! A line is an option with its number of values as in [`Vocabulary`](super::options::Vocabulary), or `word` if no
+//! parser knows the option. If a plan decides the option, the line continues with a field of the plan, forms of the
+//! option's values, and conditions:
 //!
 //! ```text
 //! --cp-comm-type some layout.context_parallel_kind p2p=ring a2a=all_to_all if layout.context_parallel>1
@@ -18,26 +19,30 @@
 //! | `code` | values of the tool's own code where no other form applies; it reads the option after the others |
 //! | `read` | never written: other options have the value, and the code for them reads this one |
 //!
-//! An option with `model` instead of a field describes the model; imports compare it with the user's. With `only`
-//! after it, a model that would not have the option at all is another one. `unplanned` in its place is for what may
-//! change a step but is no part of a plan, with what it is after ` # `: imports name it, unless it is off or has a value
-//! `word=` that stands after it; `saves-memory` after it is for what makes the prediction too large. `same` in its place
-//! is for another name of the option that follows it.
+//! An option with `model` instead of a field describes the model; imports compare it with the user's. With `only` after
+//! it, a model that would not have the option at all counts as another model.
 //!
-//! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
+//! `unplanned` instead of a field marks an option that may change a step but is not part of a plan; its description
+//! follows ` # `. Imports report it, unless it is off or has one of the values `word=` that the line lists.
+//! `saves-memory` after `unplanned` marks an option with which the prediction of memory is too large.
+//!
+//! `same` instead of a field marks another name of the option that follows it.
+//!
+//! A condition is `field=a|b`, `field!=a` or `field>n`. The text after ` # ` is the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use super::argument::{Argument, Section};
 use super::error::ImportError;
 use super::fields::{get, set};
 use super::imported::Imported;
+use super::index::IndexedRow;
 use super::options::{OptionError, ParsedOptions, Vocabulary};
 use super::run::Run;
 use super::source::{Source, agreed};
-use super::unread::{Unplanned, Unread};
+use super::unread::Unread;
 
 /// Options to read, with their source.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +67,7 @@ pub(crate) struct Table {
     pub(super) vocabulary: Vocabulary,
     write: Write,
     read: Read,
-    /// Options of the lines that no plan decides for this tool.
+    /// Options of the vocabulary that no plan decides for this tool.
     without: &'static [&'static str],
     rows: OnceLock<Vec<Row>>,
 }
@@ -145,13 +150,13 @@ pub(crate) struct Difference {
     pub(crate) after: Option<Values>,
 }
 
-/// Word instead of the field of an option that describes the model.
+/// Word instead of the field, for an option that describes the model.
 const MODEL: &str = "model";
 
-/// Word instead of the field of an option that no plan has.
+/// Word instead of the field, for an option that is not part of a plan.
 const UNPLANNED: &str = "unplanned";
 
-/// Word instead of the field of an option that is another one by another name, which follows.
+/// Word instead of the field, for another name of an option; that option follows.
 const SAME: &str = "same";
 
 /// Word that stands for a switch without a value.
@@ -174,13 +179,10 @@ fn group(field: &str) -> &str {
 }
 
 impl Row {
-    fn of(topic: &'static str, line: &'static str) -> Option<Self> {
-        let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
-        let mut words = line.split_whitespace();
-        let (option, _, field) = (words.next()?, words.next()?, words.next()?);
-        if [MODEL, UNPLANNED, SAME].contains(&field) {
-            return None;
-        }
+    fn of(row: &IndexedRow) -> Option<Self> {
+        let IndexedRow { topic, name: option, becomes, why, .. } = *row;
+        let field = becomes.filter(|it| ![MODEL, UNPLANNED, SAME].contains(it))?;
+        let mut words = row.words.iter().copied();
         let forms = words.by_ref().take_while(|word| *word != "if").map(Form::of).collect();
         let conditions = words.filter_map(Condition::of).collect();
         Some(Self { topic, option, field, forms, conditions, why })
@@ -283,7 +285,7 @@ impl Row {
         Ok(value.or(left_out).map(str::to_owned))
     }
 
-    /// Number that the options state, else the user.
+    /// Number that the options state, else the user's.
     fn number(&self, reader: Reader<'_>) -> Result<Option<String>, ImportError> {
         let (option, stated) = (self.option, reader.source.stated);
         let of_user = match self.field {
@@ -326,16 +328,8 @@ impl Table {
 
     fn rows(&self) -> &[Row] {
         self.rows.get_or_init(|| {
-            let mut topic = "";
-            let mut rows = Vec::new();
-            for line in self.vocabulary.table.lines() {
-                match line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-                    Some(title) => topic = title,
-                    None => rows.extend(Row::of(topic, line)),
-                }
-            }
-            rows.retain(|row| !self.without.contains(&row.option));
-            rows
+            let rows = self.vocabulary.index().rows.iter().filter_map(Row::of);
+            rows.filter(|row| !self.without.contains(&row.option)).collect()
         })
     }
 
@@ -366,58 +360,44 @@ impl Table {
         Ok(())
     }
 
-    /// Options under the names of those that they are the same as.
+    /// Options under their main names (`same`).
     pub(super) fn by_one_name(&self, given: ParsedOptions) -> ParsedOptions {
-        let mut of_other = BTreeMap::new();
-        for line in self.vocabulary.table.lines() {
-            let mut words = line.split_whitespace();
-            let name = words.next();
-            if let (Some(name), Some(SAME), Some(other)) = (name, words.nth(1), words.next()) {
-                of_other.entry(name).or_insert(other);
-            }
-        }
-        given.renamed(|name| of_other.get(name).copied().unwrap_or(name).to_owned())
+        let other = |name: &str| {
+            let row = self.vocabulary.index().named(name)?;
+            row.words.first().filter(|_| row.becomes == Some(SAME)).copied()
+        };
+        given.renamed(|name| other(name).unwrap_or(name).to_owned())
     }
 
-    /// Options that are given and may change a step, but that no plan has.
+    /// Options that are given and may change a step, but are not part of a plan.
     pub(super) fn unread(&self, given: &ParsedOptions) -> Vec<Unread> {
-        let Vocabulary { table, .. } = &self.vocabulary;
-        // Of several lines of an option, the first says what it is.
+        // If an option has several lines, the first describes it.
         let mut known = BTreeSet::new();
-        let unplanned = table.lines().filter_map(|line| {
-            let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
-            let mut words = line.split_whitespace();
-            let name = words.next()?;
-            let is_unplanned = words.nth(1) == Some(UNPLANNED);
-            (known.insert(name) && is_unplanned).then(|| Unplanned::new(name, words, why))
-        });
-        given.unread(unplanned, self.vocabulary.program())
+        let rows = self.vocabulary.index().rows.iter();
+        let unplanned = rows.filter(|row| known.insert(row.name) && row.becomes == Some(UNPLANNED));
+        given.unread(unplanned.map(|row| (row.name, row)), self.vocabulary.program())
     }
 
-    /// Words of an option without which a model is another than that of settings with it: where it is as good as none.
-    pub(super) fn model_only(&self, option: &str) -> Option<impl Iterator<Item = &'static str>> {
-        self.vocabulary.table.lines().find_map(|line| {
-            let mut words = line.split(" # ").next()?.split_whitespace();
-            let is_it = words.next() == Some(option)
-                && words.nth(1) == Some(MODEL)
-                && words.next() == Some("only");
-            is_it.then_some(words)
+    /// Words after `only` in an option's line: conditions under which a model without the option equals one with it.
+    /// `None` without `only`.
+    pub(super) fn model_only(&self, option: &str) -> Option<&[&'static str]> {
+        let mut rows = self.vocabulary.index().rows.iter();
+        rows.find_map(|row| match row.words.as_slice() {
+            ["only", rest @ ..] if row.name == option && row.becomes == Some(MODEL) => Some(rest),
+            _ => None,
         })
     }
 
-    /// Options that describe the model. One whose value is unknown is not compared with the user's model, and named.
+    /// Options that describe the model. An option whose value is unknown is not compared with the user's model, but
+    /// reported.
     pub(super) fn model_arguments(
         &self,
         given: &ParsedOptions,
         unread: &mut Vec<Unread>,
     ) -> Result<Vec<Argument>, OptionError> {
         let mut all = Vec::new();
-        for line in self.vocabulary.table.lines() {
-            let mut words = line.split_whitespace();
-            let name = words.next().unwrap_or_default();
-            if words.nth(1) != Some(MODEL) {
-                continue;
-            }
+        let rows = self.vocabulary.index().rows.iter();
+        for IndexedRow { name, .. } in rows.filter(|row| row.becomes == Some(MODEL)) {
             match given.values(name) {
                 Ok(values) => all.extend(values.map(|it| Argument::values(name, it, ""))),
                 Err(OptionError::Unresolved { .. }) => {
@@ -447,7 +427,7 @@ impl Table {
         rows.into_iter().map(|row| row.option).collect()
     }
 
-    /// Options to change from one run to another: all of each group in which an option differs or has one of `fields`.
+    /// Options to change from one run to another: all options of each group that has a difference or one of `fields`.
     pub(crate) fn differences(
         &self,
         before: &Run<'_>,
@@ -528,7 +508,7 @@ mod tests {
         }
     }
 
-    /// Every field and every value in the tables is one that a plan has.
+    /// Every field and every value in the tables belongs to a plan.
     #[test]
     fn tables_are_of_plans() {
         TOOLS.into_iter().flat_map(|tool| tool.tables).for_each(|it| check(it));

@@ -12,7 +12,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Megatron-LM's `pretrain_gpt.py`, of which a list of arguments alone is unless it has another tool's.
+    /// Megatron-LM's `pretrain_gpt.py`. A list of arguments alone belongs to it, unless it has another tool's options.
     pub const MEGATRON: Self =
         Self::new("megatron", "Megatron-LM with megatron-core 0.19.2", "megatron-core");
 

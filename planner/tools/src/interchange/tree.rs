@@ -66,13 +66,13 @@ impl Tree {
         }
     }
 
-    /// Reads all documents of a YAML text; the error is a message. Of a key that is given twice the last counts, as
-    /// PyYAML takes it.
+    /// Reads all documents of a YAML text; the error is a message. If a key is given twice, the last value counts, as
+    /// in PyYAML.
     pub(super) fn documents(text: &str) -> Result<Vec<Self>, String> {
         Self::documents_by(text, DuplicateKeyPolicy::LastWins)
     }
 
-    /// Keys of a YAML text that are given twice with different values, of which the last count.
+    /// Keys of a YAML text that are given twice with different values. The last value counts.
     pub(super) fn repeated(text: &str) -> Vec<Repeated> {
         let of = |policy| {
             let all = Self::documents_by(text, policy).unwrap_or_default();
@@ -96,14 +96,14 @@ impl Tree {
         let all = serde_saphyr::from_multiple_with_options(text, options);
         let trees = all.map(|all| all.into_iter().map(|Read::<false>(tree)| tree).collect());
         trees.map_err(|error| {
-            // serde-saphyr's messages end with an excerpt of the text, which is left out.
+            // serde-saphyr's messages end with an excerpt of the text, which is cut off here.
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default();
             format!("it is no YAML: {}", first.trim_start_matches("error: "))
         })
     }
 
-    /// Keys with their content; empty if the node is no object.
+    /// Keys with their content; empty if the node is not an object.
     pub(crate) fn keys(&self) -> &[(String, Self)] {
         match self {
             Self::Keys(keys) => keys,
@@ -111,7 +111,7 @@ impl Tree {
         }
     }
 
-    /// Items of a list; empty if the node is none.
+    /// Items of a list; empty if the node is not a list.
     pub(crate) fn items(&self) -> &[Self] {
         match self {
             Self::List(items) => items,
@@ -134,10 +134,7 @@ impl Tree {
 
     /// Content of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
-        match self {
-            Self::Keys(keys) => keys.iter().find(|(name, _)| name == key).map(|(_, tree)| tree),
-            _ => None,
-        }
+        self.keys().iter().find(|(name, _)| name == key).map(|(_, tree)| tree)
     }
 
     /// Returns whether a key is present.
@@ -150,14 +147,14 @@ impl Tree {
         keys.iter().any(|key| self.has(key))
     }
 
-    /// Every leaf with its path of keys, dots between them.
+    /// Every leaf with its path, keys joined by dots.
     pub(super) fn leaves(&self) -> Vec<(String, Leaf)> {
         let mut leaves = Vec::new();
         self.add_leaves("", &mut leaves);
         leaves
     }
 
-    /// The leaves that have values, as [`Self::leaves`].
+    /// The leaves of [`Self::leaves`] that have values.
     pub(super) fn values(&self) -> Vec<(String, Vec<String>)> {
         let values = |(path, leaf): (String, Leaf)| match leaf {
             Leaf::Values(values) => Some((path, values)),
@@ -167,30 +164,25 @@ impl Tree {
     }
 
     fn add_leaves(&self, path: &str, leaves: &mut Vec<(String, Leaf)>) {
-        match self {
-            Self::Keys(keys) if keys.is_empty() => {
-                leaves.push((path.to_owned(), Leaf::NoKeys));
-            }
-            Self::Keys(keys) => {
-                for (key, tree) in keys {
-                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    tree.add_leaves(&path, leaves);
-                }
-            }
-            Self::Null => leaves.push((path.to_owned(), Leaf::Null)),
-            Self::Value(text) => leaves.push((path.to_owned(), Leaf::Values(vec![text.clone()]))),
-            Self::List(all) => {
-                let text = |tree: &Self| match tree {
-                    Self::Value(text) => text.clone(),
-                    _ => String::new(),
-                };
-                leaves.push((path.to_owned(), Leaf::Values(all.iter().map(text).collect())));
-            }
+        for (key, tree) in self.keys() {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            tree.add_leaves(&path, leaves);
         }
+        let leaf = match self {
+            Self::Keys(keys) if !keys.is_empty() => return,
+            Self::Keys(_) => Leaf::NoKeys,
+            Self::Null => Leaf::Null,
+            Self::Value(text) => Leaf::value(text),
+            Self::List(all) => {
+                let text = |tree: &Self| tree.text().unwrap_or_default().to_owned();
+                Leaf::Values(all.iter().map(text).collect())
+            }
+        };
+        leaves.push((path.to_owned(), leaf));
     }
 }
 
-/// A tree that is read from a text in which a key may be given once alone, if `ONCE`; else its last value counts.
+/// A tree read from a text. With `ONCE`, a key that is given twice is an error; otherwise its last value counts.
 struct Read<const ONCE: bool>(Tree);
 
 impl<'de, const ONCE: bool> Deserialize<'de> for Read<ONCE> {
@@ -201,7 +193,7 @@ impl<'de, const ONCE: bool> Deserialize<'de> for Read<ONCE> {
 
 struct OfTree<const ONCE: bool>;
 
-/// Floats below 2^53 are exact; integral ones are written as integers, as in `5e8`.
+/// Floats below 2^53 represent integers exactly; integral ones such as `5e8` are written as integers.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl<'de, const ONCE: bool> Visitor<'de> for OfTree<ONCE> {

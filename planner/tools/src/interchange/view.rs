@@ -1,4 +1,4 @@
-//! The parts of a plan that exports need, independent of tools.
+//! The parts of a plan that exports need, in a form independent of tools.
 
 use ir::documents::Documents;
 use ir::graph::Graph;
@@ -74,7 +74,8 @@ impl<'a> ExportView<'a> {
         self.mixtures().any(|it| it.correction != Correction::None)
     }
 
-    fn mixtures(&self) -> impl Iterator<Item = &Mixture> {
+    /// The mixtures of experts among the model's layers.
+    pub(super) fn mixtures(&self) -> impl Iterator<Item = &Mixture> {
         let layers = self.transformer.iter().flat_map(|it| &it.layers);
         layers.filter_map(|it| match &it.layer.feed_forward {
             FeedForward::Mixture(mixture) => Some(mixture),
@@ -82,7 +83,7 @@ impl<'a> ExportView<'a> {
         })
     }
 
-    /// Number of nodes that the plan uses, and of GPUs on each.
+    /// Number of nodes that the plan uses, and number of GPUs on each.
     pub fn nodes(&self) -> [u32; 2] {
         let (gpus, cluster) = (self.plan.num_gpus, &self.plan.cluster);
         let of_groups = cluster.groups.iter().map(|it| it.cluster.gpus_per_node).max();
@@ -93,7 +94,7 @@ impl<'a> ExportView<'a> {
         if gpus <= node { [1, gpus] } else { [gpus.div_ceil(node), node] }
     }
 
-    /// Order of the nodes that ranks count by, where the plan depends on it.
+    /// Order of the nodes by which ranks are numbered, if the plan depends on it.
     fn order_of_nodes(&self) -> Option<String> {
         let Plan { hosts, cluster, .. } = self.plan;
         let kinds = cluster.groups.iter().map(|it| format!("{} of {}", it.nodes, it.cluster.name));
@@ -101,7 +102,7 @@ impl<'a> ExportView<'a> {
         (!nodes.is_empty()).then(|| format!("nodes in this order: {}", nodes.join(", ")))
     }
 
-    /// Comment at the head of a file, by lines with `#`: the plan, the tool, the prediction, the command.
+    /// Comment at the head of a file, as lines with `#`: the plan, the tool, the prediction, the command.
     pub fn heading(&self, tool: &str) -> String {
         let Plan { model, cluster, framework, prediction, num_gpus, provenance, .. } = self.plan;
         let gib = prediction.peak_memory_bytes.as_gib();

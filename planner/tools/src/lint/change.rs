@@ -27,13 +27,13 @@ macro_rules! changes {
             },
             /// No offload to the host.
             NoOffload,
-            /// Stages cut such that their times are balanced.
+            /// Stages are cut to balance their times.
             RebalanceStages,
         }
 
         impl Change {
-            /// Paths of the changed field in `plan.json`, then those of other fields whose options may express the
-            /// change.
+            /// Path of the changed field in `plan.json`, followed by paths of other fields whose options may express
+            /// the change.
             pub(super) const fn fields(&self) -> &'static [&'static str] {
                 match self {
                     $(Self::$name(_) => {
@@ -46,7 +46,7 @@ macro_rules! changes {
                 }
             }
 
-            /// Changes of arguments of `planner evaluate`; `None` if it has none for the change.
+            /// The change as arguments of `planner evaluate`; `None` if there are none for it.
             pub(super) fn planner_options(&self) -> Option<Vec<OptionChange>> {
                 match self {
                     $(Self::$name(value) => {
@@ -59,7 +59,7 @@ macro_rules! changes {
                 }
             }
 
-            /// Sets the field of the change alone.
+            /// Sets only the field of the change.
             fn set_field(&self, imported: &mut Imported) {
                 match *self {
                     $(Self::$name(value) => imported.$first $(. $rest)* = value.into(),)+
@@ -79,7 +79,7 @@ macro_rules! changes {
     };
 }
 
-// Each with its field, other fields whose options may express it, and the option of `planner evaluate`.
+// Each change with its field, other fields whose options may express it, and the option of `planner evaluate`.
 changes! {
     /// Tensor-parallel degree.
     TensorParallel(u32): layout.tensor_parallel => Some("--tp");
@@ -116,14 +116,14 @@ changes! {
     Gpus(u32): num_gpus, "replicas" => Some("--gpus");
 }
 
-/// Adjusts a stated number of micro-batches to a change of degrees or micro-batch size such that the global batch stays
-/// the same, where that divides. A change of the global batch clears the number.
+/// Adjusts a stated number of micro-batches to a change of degrees or of the micro-batch size, so that the global batch
+/// stays the same, if the batch divides. A change of the global batch clears the number.
 fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
     let ranks = |it: &LayoutSpec| {
         [it.tensor_parallel, it.context_parallel, it.pipeline_parallel]
             .into_iter()
             .map(u64::from)
-            .product::<u64>()
+            .fold(1, u64::saturating_mul)
     };
     let after = imported.layout;
     let Some(rounds) = &mut imported.training.num_micro_batches else { return };
@@ -131,8 +131,9 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
         imported.training.num_micro_batches = None;
         return;
     }
-    let product = u64::from(*rounds) * ranks(&after) * u64::from(before.micro_batch_size);
-    let divisor = ranks(before) * u64::from(after.micro_batch_size);
+    let sequences = u64::from(*rounds) * u64::from(before.micro_batch_size);
+    let product = ranks(&after).saturating_mul(sequences);
+    let divisor = ranks(before).saturating_mul(u64::from(after.micro_batch_size));
     if let Some(kept) = product.checked_div(divisor)
         && kept > 0
         && product.is_multiple_of(divisor)
@@ -141,7 +142,7 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
     }
 }
 
-/// For each value a list of that change alone.
+/// For each value, a list that contains only the change to that value.
 pub(super) fn each<T>(
     change: impl Fn(T) -> Change,
     values: impl IntoIterator<Item = T>,
@@ -150,14 +151,14 @@ pub(super) fn each<T>(
 }
 
 impl Change {
-    /// Returns whether the change is to a tensor-parallel degree that spans more than `domain` ranks with a fast
+    /// Returns whether the change is to a tensor-parallel degree that spans more than the `domain` ranks of a fast
     /// network.
     pub(super) fn crosses(&self, domain: u32) -> bool {
         matches!(self, Self::TensorParallel(degree) if !domain.is_multiple_of(*degree))
     }
 
-    /// Applies the change to settings. If the number of stages changes, layers are cut evenly where they divide, else
-    /// such that the times of the stages are balanced.
+    /// Applies the change to settings. If the number of stages changes, layers are spread evenly if they divide, else
+    /// so that the times of the stages are balanced.
     pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {
         let before = imported.layout;
         self.set(imported);
@@ -198,7 +199,7 @@ impl Change {
                     layout.sequence_parallel = false;
                 } else if layout.tensor_parallel == 1 {
                     layout.sequence_parallel = true;
-                    // Megatron overlaps more only with an option for it.
+                    // Megatron overlaps further communication only with an option for it.
                     if is_megatron {
                         framework.tensor_parallel.overlap = TensorOverlap::Gradients;
                     }

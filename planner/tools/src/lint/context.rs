@@ -10,7 +10,7 @@ use super::rule::{Rule, Severity};
 use super::words::{option_changes, places};
 use crate::interchange::{Target, Tool, tool};
 
-/// Evaluated settings, with the context to evaluate variants.
+/// Evaluated settings, with the context for evaluating variants.
 pub(super) struct LintContext<'a> {
     /// Model and cluster for evaluations.
     pub(super) eval: EvalContext<'a>,
@@ -20,7 +20,7 @@ pub(super) struct LintContext<'a> {
     pub(super) now: Documents,
     /// Evaluated settings with faults fixed.
     pub(super) base: EvaluatedConfig,
-    /// Longest sequence that the model was made for, in tokens.
+    /// Longest sequence for which the model was made, in tokens.
     pub(super) longest_sequence: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl LintContext<'_> {
         self.base.imported.source == Target::MEGATRON
     }
 
-    /// Variants for several lists of changes; those that cannot run are left out.
+    /// Variants for several lists of changes, without those that cannot run.
     pub(super) fn variants(&self, all: &[Vec<Change>]) -> Vec<Variant> {
         all.par_iter().filter_map(|changes| self.variant(changes)).collect()
     }
@@ -50,7 +50,7 @@ impl LintContext<'_> {
         Variant::fastest(self.variants(all).into_iter().filter(|it| it.may_run(&self.base)))
     }
 
-    /// A finding of waste: a warning if it is certain that time is saved, else a note.
+    /// A finding of waste: a warning if it is certain that the variant saves time, else a note.
     pub(super) fn waste(
         &self,
         rule: Rule,
@@ -62,7 +62,7 @@ impl LintContext<'_> {
         self.finding(rule, severity, message(&cost.describe()), Some((variant, cost)), &[])
     }
 
-    /// A finding about the options of `about`, or else of the variant's changes.
+    /// A finding about the options of the changes `about`, or, if these are empty, of the variant's changes.
     pub(super) fn finding(
         &self,
         rule: Rule,
@@ -84,7 +84,7 @@ impl LintContext<'_> {
         }
     }
 
-    /// A variant as changes of the tool's options; `None` if the tool has no option for one.
+    /// A variant as changes of the tool's options; `None` if the tool has no option for one of its changes.
     pub(super) fn fix(&self, variant: &Variant) -> Option<Fix> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
@@ -93,7 +93,7 @@ impl LintContext<'_> {
     }
 }
 
-/// A fix with the prediction of its evaluated settings.
+/// A fix, with the prediction for the settings that result from it.
 pub(super) fn of_case(
     given: &Documents,
     changes: Vec<OptionChange>,

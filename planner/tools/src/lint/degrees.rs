@@ -84,7 +84,8 @@ pub(super) fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.waste(Rule::TensorParallelAcrossNodes, message, &variant))
 }
 
-/// Finding of more tensor parallelism than memory requires; only if sure, as many run so for other reasons.
+/// Finding of more tensor parallelism than memory requires. Only large savings are reported, since many choose it for
+/// other reasons.
 pub(super) fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let tensor = base.found.layout.tensor_parallel;
@@ -140,7 +141,7 @@ pub(super) fn gives_room(context: &LintContext<'_>, variant: &Variant) -> bool {
     !context.base.fits_with_headroom() && variant.case.fits_with_headroom()
 }
 
-/// Share of a step from which a bubble is a warning in any case.
+/// Share of a step above which a bubble is always a warning.
 const LARGE_BUBBLE: f64 = 0.4;
 
 /// Finding of fewer micro-batches than pipeline ranks.
@@ -221,7 +222,7 @@ pub(super) fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let mut all: Vec<Vec<Change>> = Vec::new();
     for fewer in fewer {
         all.push(vec![Change::Context(fewer)]);
-        // The ranks become replicas, each with its own micro-batches, which may have to be smaller.
+        // The ranks become replicas. Each has micro-batches of its own, which may have to be smaller.
         if fewer == 1 && layout.micro_batch_size > 1 {
             all.push(vec![Change::Context(1), Change::MicroBatch(1)]);
         }

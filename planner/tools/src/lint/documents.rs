@@ -1,6 +1,6 @@
 //! The files of settings: the one that the user names, and those that it names.
 //!
-//! Options are those of the tools' tables; each file has them under its own tool's names, in its own form.
+//! Options are those of the tools' tables; each file spells them in the names and the form of its own tool.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::keys::Notation;
 use super::text;
 use super::words::bridge;
 use crate::interchange::{
-    Import, ImportError, Imported, LaunchScript, OwnKey, Target, Tool, basename, settings, tool,
-    tool_of, tool_of_file,
+    Import, ImportError, Imported, LaunchScript, OwnKey, Target, Tool, basename, bridge_settings,
+    settings, tool, tool_of, tool_of_file,
 };
 
-/// Values with which a tool derives an option from others, or has it from elsewhere.
+/// Values that make a tool derive an option from others, or take it from elsewhere.
 const AUTOMATIC: [&str; 2] = ["-1", "auto"];
 
 /// Files of settings.
@@ -21,11 +21,11 @@ const AUTOMATIC: [&str; 2] = ["-1", "auto"];
 pub(super) struct Documents {
     /// Text of the file that the user names.
     text: String,
-    /// Tool whose settings they are.
+    /// Tool to which the settings belong.
     tool: &'static Tool,
     /// Files that settings may name, by their names.
     files: BTreeMap<String, String>,
-    /// Files that these name, with the tool of each.
+    /// Files that the settings name, with the tool of each.
     named: Vec<(String, &'static Tool)>,
 }
 
@@ -50,7 +50,7 @@ impl Documents {
         let Ok(()) = script.add_named_files(&mut files, sibling);
         let with_tool =
             |(name, text): (String, String)| tool_of_file(&name, &text).map(|tool| (name, tool));
-        // What the script writes itself is no file to be changed.
+        // A file that the script itself writes cannot be changed.
         let named = files.into_iter().filter(|(name, _)| !script.writes(name));
         let named = named.filter_map(with_tool).collect();
         Self {
@@ -66,17 +66,17 @@ impl Documents {
         Self { text: text.to_owned(), tool, files: BTreeMap::new(), named: Vec::new() }
     }
 
-    /// Tool whose settings they are.
+    /// Tool to which the settings belong.
     pub(super) fn tool(&self) -> &'static Tool {
         self.tool
     }
 
-    /// Settings that they are.
+    /// Reads the settings from the files.
     pub(super) fn settings(&self, import: &Import<'_>) -> Result<Imported, ImportError> {
         settings(&Import { text: &self.text, files: &self.files, ..import.clone() })
     }
 
-    /// The files, the one that the user names first, unless it is a script that names one of its own tool.
+    /// The files. The one that the user names comes first, except after files of the same tool that it names.
     pub(super) fn each(&self) -> Vec<Document<'_>> {
         let Self { text, tool, .. } = self;
         let main = Document { file: None, text, tool };
@@ -88,7 +88,7 @@ impl Documents {
         own.into_iter().chain([main]).chain(others).collect()
     }
 
-    /// Files in which an option is given, or else would be.
+    /// Files in which an option is given; if it is not given, the file in which it would be.
     fn with(&self, option: &str) -> Vec<Document<'_>> {
         let mut all = self.each();
         let is_given = |it: &Document<'_>| it.given(option).is_some() && !it.is_automatic(option);
@@ -114,14 +114,14 @@ impl Documents {
         self.with(option).iter().find_map(value)
     }
 
-    /// Name and place of an option in the file that has it, or else would have it.
+    /// Name and place of an option, in the file that has it or would have it.
     pub(super) fn place(&self, option: &str) -> SourceSpan {
         let found = self.with(option).into_iter().next();
         let place = found.map(|it| it.place(option));
         place.unwrap_or(SourceSpan { option: option.to_owned(), file: None, line: None })
     }
 
-    /// Changes of options as changes of the files' own keys; `None` if one has no key.
+    /// Changes of options as changes of the files' own keys; `None` if an option has no key.
     pub(super) fn own(&self, changes: Vec<OptionChange>) -> Option<Vec<OptionChange>> {
         let mut all: Vec<OptionChange> = Vec::new();
         for change in changes {
@@ -160,12 +160,12 @@ impl Document<'_> {
         self.tool.tables.iter().any(|it| it.knows(option)) && self.has_key(option)
     }
 
-    /// Names of an option, spelled as this file has them.
+    /// Names of an option, as spelled in this file.
     fn names(&self, option: &str) -> Vec<(String, OwnKey)> {
         let key = |name: String| OwnKey { name, ..OwnKey::default() };
         let is_python = self.tool.is_python && Notation::of(self.text) == Some(Notation::Python);
         let keys = if is_python {
-            bridge::paths(&[option]).into_iter().map(key).collect()
+            bridge_settings(option, None).into_iter().map(|(path, _)| key(path)).collect()
         } else {
             let mut keys = (self.tool.own_keys)(option);
             keys.retain(|it| (self.tool.takes_key)(&it.name, self.text));
@@ -173,7 +173,7 @@ impl Document<'_> {
         };
         let mut all: Vec<(String, OwnKey)> =
             keys.into_iter().map(|it| (self.spelled(&it), it)).collect();
-        // A key that is none of the tool's.
+        // The option itself may be a key that the tool does not know.
         let flag = OwnKey { name: option.to_owned(), is_flag: true, ..OwnKey::default() };
         let own = self.spelled(&flag);
         if all.iter().all(|it| it.0 != own) && text::has(self.text, &own) {
@@ -182,8 +182,8 @@ impl Document<'_> {
         all
     }
 
-    /// A key as this file has it: with dashes in a script, unless its words are `key=value`; a name that ends with a
-    /// colon includes its value.
+    /// A key as spelled in this file: with dashes in a script, unless the script's words are `key=value`. A name that
+    /// ends with a colon includes its value.
     fn spelled(&self, key: &OwnKey) -> String {
         let name = &key.name;
         if name.ends_with(':') {
@@ -231,11 +231,11 @@ impl Document<'_> {
         SourceSpan { option, file: self.file.map(str::to_owned), line }
     }
 
-    /// A change of an option as changes of own keys; `None` if there is no key for it.
+    /// A change of an option as changes of the file's own keys; `None` if there is no key for it.
     pub(super) fn own(&self, change: &OptionChange) -> Option<Vec<OptionChange>> {
         let option = change.option();
         if self.tool.is_python && option.starts_with("--") {
-            return bridge::of_megatron(vec![change.clone()]);
+            return bridge::of_megatron(change);
         }
         let own = || self.given(option).or_else(|| self.names(option).into_iter().next());
         let all = match &change.edit {
@@ -257,7 +257,7 @@ impl Document<'_> {
             },
             Edit::Set { value, .. } => {
                 let (name, key) = own()?;
-                // A switch of the other tool has a value here.
+                // A switch of the other tool may be a key with a value here.
                 let is_switch = value.is_none() && (!key.is_flag || key.name == option);
                 let word = |it: &str| key.word(option, it);
                 let set =

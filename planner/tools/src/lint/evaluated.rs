@@ -1,4 +1,4 @@
-//! Settings, evaluated as a problem.
+//! Settings evaluated as a problem.
 
 use ir::cluster::Cluster;
 use ir::graph::{Graph, Recompute};
@@ -19,7 +19,7 @@ pub(super) struct EvalContext<'a> {
     pub(super) graph: Graph,
     /// The cluster.
     pub(super) cluster: &'a Cluster,
-    /// Number of GPUs, where the settings do not say.
+    /// Number of GPUs, if the settings do not state it.
     pub(super) num_gpus: Option<u32>,
     /// True if the vocabulary is sharded over all pipeline ranks.
     pub(super) vocabulary_parallel: bool,
@@ -30,13 +30,13 @@ pub(super) struct EvalContext<'a> {
 pub(super) struct EvaluatedConfig {
     /// The settings.
     pub(super) imported: Imported,
-    /// The problem that they pose.
+    /// The problem that the settings pose.
     pub(super) problem: Problem,
     /// Layout, predicted time and memory.
     pub(super) found: EvaluatedPlan,
 }
 
-/// Settings that differ from others by changes.
+/// Settings that result from changes to others.
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
     /// The changes.
@@ -47,10 +47,10 @@ pub(super) struct Variant {
     pub(super) saves: f64,
 }
 
-/// Least saving for which an interval is computed; smaller ones cannot be resolved.
+/// Least saving for which an interval is computed; smaller savings cannot be resolved.
 const ASKED_FROM: f64 = RESOLUTION;
 
-/// Share of a step's time that nobody gives up for a margin or by habit.
+/// Share of a step's time that nobody gives up for a safety margin or out of habit.
 const SURE: f64 = 0.1;
 
 impl EvalContext<'_> {
@@ -113,7 +113,7 @@ impl EvalContext<'_> {
                 return None;
             }
         }
-        // Tensor parallelism across nodes is never suggested on a prediction alone.
+        // Tensor parallelism across nodes is never suggested on the basis of a prediction alone.
         if case.crosses_nodes() && !base.crosses_nodes() {
             return None;
         }
@@ -121,7 +121,7 @@ impl EvalContext<'_> {
         if more(&case) > more(base) {
             return None;
         }
-        // Balanced stages are stated as their numbers of blocks.
+        // The balanced stages are stated explicitly, as numbers of blocks.
         if case.imported.stages == StatedStages::Balanced {
             case.imported.stages = StatedStages::Blocks(case.found.stage_blocks());
         }
@@ -141,23 +141,23 @@ impl EvaluatedConfig {
         self.found.evaluation.memory.total()
     }
 
-    /// The problem on the GPUs of the fullest rank.
+    /// The problem for the GPUs of the fullest rank.
     pub(super) fn of_fullest(&self) -> Problem {
         self.problem.at_rank(&self.found.layout, self.found.evaluation.fullest_rank)
     }
 
-    /// Returns whether it fits with the usual headroom, with which nine of ten such predictions fit.
+    /// Returns whether the settings fit with the usual headroom, with which nine of ten such predictions fit.
     pub(super) fn fits_with_headroom(&self) -> bool {
         let problem = self.of_fullest().with_headroom(self.problem.usual_headroom());
         problem.fits_with_headroom(&self.found.evaluation.memory)
     }
 
-    /// Returns whether predicted memory is within the GPU's and the host's.
+    /// Returns whether predicted memory is within the memory of the GPU and of the host.
     pub(super) fn fits(&self) -> bool {
         self.of_fullest().fits(&self.found.evaluation.memory)
     }
 
-    /// Returns whether tensor-parallel groups span more than the fastest network domain.
+    /// Returns whether tensor-parallel groups extend beyond the fastest network domain.
     pub(super) fn crosses_nodes(&self) -> bool {
         let domain = self.problem.hardware.domain;
         self.problem.limits.num_gpus > domain
@@ -176,13 +176,13 @@ impl EvaluatedConfig {
 }
 
 impl Variant {
-    /// The fastest of several.
+    /// The fastest of several variants.
     pub(super) fn fastest(all: impl Iterator<Item = Self>) -> Option<Self> {
         all.max_by(|one, other| one.saves.total_cmp(&other.saves))
     }
 
-    /// Returns whether the variant may be suggested: it fits with headroom, or needs no more memory than settings that
-    /// fit.
+    /// Returns whether the variant may be suggested: it fits with headroom, or the original settings fit and it needs
+    /// no more memory than they do.
     pub(super) fn may_run(&self, base: &EvaluatedConfig) -> bool {
         self.case.fits_with_headroom()
             || base.fits() && self.case.fits() && self.case.peak() <= base.peak()
@@ -202,12 +202,12 @@ impl Variant {
 }
 
 impl Cost {
-    /// Returns whether time is saved for certain: the interval's lower end is beyond [`RESOLUTION`].
+    /// Returns whether the saving is certain: the lower end of its interval is above [`RESOLUTION`].
     pub(super) fn is_certain(self) -> bool {
         self.interval.is_some_and(|[low, _]| low > RESOLUTION)
     }
 
-    /// Returns whether the saving is so large that reasons outside of the model are unlikely to outweigh it.
+    /// Returns whether the saving is so large that reasons which the model does not cover are unlikely to outweigh it.
     pub(super) fn is_sure(self) -> bool {
         self.interval.is_some_and(|[low, _]| low > SURE)
     }

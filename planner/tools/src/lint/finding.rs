@@ -13,7 +13,7 @@ pub struct Finding {
     pub severity: Severity,
     /// Description, with numbers.
     pub message: String,
-    /// Options that it is about, by their names in the tool.
+    /// Options that the finding is about, by their names in the tool.
     pub options: Vec<SourceSpan>,
     /// Predicted cost, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding of the rule's highest severity, without cost and fix.
+    /// A finding of the rule's highest severity, without a cost or a fix.
     pub(super) const fn new(rule: Rule, message: String, options: Vec<SourceSpan>) -> Self {
         Self { rule, severity: rule.most_severe(), message, options, cost: None, fix: None }
     }
@@ -35,10 +35,10 @@ impl Finding {
 pub struct SourceSpan {
     /// Name of the option.
     pub option: String,
-    /// File that the settings name, if it is not in theirs.
+    /// File in which the option is, if that is not the file of the settings but one that they name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Line, from 1, where it is given.
+    /// Line, from 1, in which the option is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
 }
@@ -46,12 +46,12 @@ pub struct SourceSpan {
 /// Predicted cost of one setting relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// Share of a step's time that the better one saves.
+    /// Share of a step's time that the better setting saves.
     pub share_of_time: f64,
-    /// 80 % interval of the share, for the pair; `None` if the difference is too small to resolve.
+    /// 80 % interval of the share, for this pair of settings; `None` if the difference is too small to resolve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<[f64; 2]>,
-    /// Bytes of the fullest GPU that the better one frees; negative if it takes more.
+    /// Bytes of the fullest GPU that the better setting frees; negative if it needs more memory.
     pub freed_bytes: i64,
 }
 
@@ -92,7 +92,7 @@ pub struct OptionChange {
     /// The change.
     #[serde(flatten)]
     pub edit: Edit,
-    /// File that the settings name, if the option is not in theirs.
+    /// File in which the option is, if that is not the file of the settings but one that they name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
@@ -101,7 +101,7 @@ pub struct OptionChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub enum Edit {
-    /// Sets an option, whether given or not.
+    /// Sets an option, whether or not it is given.
     Set {
         /// Name of the option.
         option: String,
@@ -126,7 +126,7 @@ pub enum Edit {
 /// Replacement of a byte range of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// File that the settings name, if the text is not theirs.
+    /// File of the text, if that is not the file of the settings but one that they name.
     pub file: Option<String>,
     /// Start, in bytes.
     pub from: usize,

@@ -1,4 +1,4 @@
-//! Keys of files and their positions: JSON, YAML, TOML, and Python with lines that set one value each.
+//! Keys of files and their positions, in JSON, YAML and TOML, and in Python with one assignment per line.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(super) struct Key {
     pub(super) name: Range<usize>,
     /// Byte range of the value, with quotes and brackets.
     pub(super) value: Range<usize>,
-    /// Byte range to remove with the key: a whole line, or the entry with its comma.
+    /// Byte range that is removed with the key: a whole line, or the entry with its comma.
     pub(super) whole: Range<usize>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn keys(text: &str) -> Vec<Key> {
     }
 }
 
-/// Keys of tables, and the tables themselves: `[a.b]`, then lines `key = value`.
+/// Keys of tables, and the tables themselves: `[a.b]`, followed by lines `key = value`.
 fn toml(text: &str) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut table = String::new();
@@ -103,7 +103,7 @@ fn without_comment(value: &str) -> &str {
     value[..comment].trim_end()
 }
 
-/// Ranges within a line of Python of the path and the value that it sets.
+/// Ranges, within a line of Python, of a path and of the value that is assigned to it.
 fn python_setting(line: &str) -> Option<(Range<usize>, Range<usize>)> {
     let is_path = |path: &str| path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
     bridge_setting(line).filter(|(path, _)| is_path(&line[path.clone()]))

@@ -1,4 +1,4 @@
-//! Rules about memory: peak beyond the GPU's memory, and recompute or offload that memory does not require.
+//! Rules about memory: a peak above the GPU's memory, and recompute or offload that memory does not require.
 
 use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Offload, ZeroStage};
@@ -10,13 +10,14 @@ use super::evaluated::{EvaluatedConfig, Variant};
 use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 
-/// Ratio of predicted peak to GPU memory beyond which one of 1,726 measured runs worked; a test checks that no more do.
+/// Ratio of predicted peak to GPU memory above which only one of 1,726 measured runs worked; a test checks that no more
+/// do.
 const HARDLY_ANY_RAN_BEYOND: f64 = 1.35;
 
-/// Ratio beyond which 15 of them worked.
+/// Ratio of predicted peak to GPU memory above which 15 of these runs worked.
 const FEW_RAN_BEYOND: f64 = 1.1;
 
-/// Finding of peak memory that does not fit, or fits without headroom, with a fix.
+/// Finding of peak memory that does not fit, or that fits without headroom, with a fix.
 pub(super) fn headroom(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let memory = &base.found.evaluation.memory;
@@ -62,7 +63,7 @@ pub(super) fn headroom(context: &LintContext<'_>) -> Option<Finding> {
     lines.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let largest = lines.iter().take(3).map(|(name, bytes)| format!("{name} {:.1}", gib(*bytes)));
     let largest = largest.collect::<Vec<_>>().join(", ");
-    // The allocator gives back its cache before it fails.
+    // The allocator frees its cache before it fails.
     let without_slack = peak.saturating_sub(memory.allocator_bytes);
     let ratio = peak.as_f64() / capacity.as_f64();
     let (rule, severity, how) = if ratio > HARDLY_ANY_RAN_BEYOND {
@@ -85,14 +86,14 @@ pub(super) fn headroom(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, severity, message, cost, &about))
 }
 
-/// Settings that save memory and are no part of the prediction, in words.
+/// Settings that save memory but are not part of the prediction, in words.
 fn savers_not_predicted(base: &EvaluatedConfig) -> String {
     let saves = base.imported.unread.iter().filter(|it| it.saves_memory);
     let names: Vec<String> = saves.map(|it| format!("`{}`", it.option)).collect();
     if names.is_empty() { String::new() } else { format!(" without {}", names.join(" and ")) }
 }
 
-/// The fastest change to make it fit, with as few settings changed as possible.
+/// The fastest change that makes the settings fit, with as few settings changed as possible.
 fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
     let singles = savers(context);
     let mut fitting = None;
@@ -182,12 +183,12 @@ fn per_stage(context: &LintContext<'_>) -> u32 {
     context.eval.num_layers() / context.base.found.layout.num_stages().max(1)
 }
 
-/// Recompute of attention alone.
+/// Recompute of attention only.
 pub(super) fn attention_alone() -> Option<Recompute> {
     RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules)
 }
 
-/// Recompute of more than `now`, the least first.
+/// Recompute of more than `now`, in ascending order.
 fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
     let some = [layers / 4, layers / 2, layers / 4 * 3].map(Recompute::FirstLayers);
     let all = attention_alone().into_iter().chain(some).chain([Recompute::Full]);
@@ -237,7 +238,8 @@ pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
         )
     };
     let mut finding = context.waste(Rule::RecomputeNotNeeded, message, &variant);
-    // Warning only if no whole layer need be recomputed and the saving is sure; the rest may be a margin on purpose.
+    // A warning only if no whole layer needs to be recomputed and the saving is sure; otherwise the recompute may be an
+    // intended margin.
     let is_dropped = most > 0 && new.first_layers().is_none();
     if !is_dropped || !finding.cost.is_some_and(Cost::is_sure) {
         finding.severity = Severity::Note;
@@ -245,7 +247,7 @@ pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Finding of states or activations on the host that fit on the GPU.
+/// Finding of states or activations that are offloaded to the host although they fit on the GPU.
 pub(super) fn offload(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if base.found.layout.offload == Offload::NONE {

@@ -1,8 +1,9 @@
 //! Checks of training settings: errors, waste and risks with their predicted cost, and better settings nearby.
 //!
-//! A [`Rule`] has a stable name. Faults that prevent reading or posing are fixed one by one, so that all are found;
-//! then the settings and every suggested change are evaluated. Wasted time is a warning only if the whole interval of
-//! the pair's saving is large enough to be resolved, else a note.
+//! A [`Rule`] has a stable name. Faults that prevent the settings from being read, or from being posed as a problem,
+//! are fixed one by one, so that all are found. Then the settings and every suggested change are evaluated. Wasted time
+//! is a warning only if the whole interval of the saving, for this pair of settings, is large enough to be resolved;
+//! otherwise it is a note.
 
 mod change;
 mod context;
@@ -25,7 +26,6 @@ mod words;
 use ir::cluster::Cluster;
 use ir::framework::Abilities;
 use ir::layout::Layout;
-use ir::model::Model;
 use ir::plan::Plan;
 
 pub use finding::{Cost, Edit, Finding, Fix, OptionChange, Replacement, SourceSpan};
@@ -42,11 +42,11 @@ use crate::interchange::{self, Import, ImportError, Imported, ModelDifference, R
 use planner_core::plan::CheckedPlan;
 use planner_core::problem::Problem;
 
-/// Checks settings of a tool; reports `most_nearest` better settings nearby at most.
+/// Checks settings of a tool; reports at most `most_nearest` better settings nearby.
 ///
 /// # Errors
 ///
-/// [`ImportError`] where the text has no settings, or leaves values open that decide.
+/// [`ImportError`] if the text contains no settings, or leaves open values that decide the plan.
 pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<LintReport, ImportError> {
     let given = Documents::of(import);
     let reading::Reading { imported, documents, mut findings } = reading::read(import, &given)?;
@@ -76,7 +76,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<LintReport, Impo
         findings.extend(differences(import, &base, &given, &now));
         let longest_sequence = import.model.max_position_embeddings();
         let context = LintContext { eval, given: &given, now, base, longest_sequence };
-        // A fix of one of several faults may not be evaluable alone, and then stays as it is.
+        // If there are several faults, the fix of one may not be evaluable alone; it then stays as it is.
         for finding in &mut findings {
             let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
             let alone = alone.and_then(|fix| checked(import, &context, fix));
@@ -98,7 +98,8 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<LintReport, Impo
     Ok(report)
 }
 
-/// Findings of what the framework cannot run, and the settings with the fix of each, by which all else is judged.
+/// Findings of what the framework cannot run, and the settings with each of these fixed; all other rules judge the
+/// fixed settings.
 fn repaired<'a>(
     import: &Import<'_>,
     mut context: LintContext<'a>,
@@ -119,14 +120,14 @@ fn repaired<'a>(
     (context, findings)
 }
 
-/// The text with options changed; `None` if a change has no place, or is of another file.
+/// The text with options changed; `None` if a change has no place, or belongs to another file.
 pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
     let is_here = changes.iter().all(|it| it.file.is_none());
     Some(text::changed(text, changes).filter(|_| is_here)?.0)
 }
 
-/// A fix after a round trip: written into the files, read and evaluated again. `None` if that fails, or changes nothing
-/// though it should; unchanged if the files have no place for it.
+/// A fix after a round trip: it is written into the files, which are read and evaluated again. `None` if that fails, or
+/// if it changes no prediction although it should; unchanged if the files have no place for the fix.
 fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<Fix> {
     let Some((now, _)) = context.now.changed(&fix.changes) else { return Some(fix) };
     let imported = now.settings(import).ok()?;
@@ -145,7 +146,6 @@ fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<F
 /// Checks a plan.
 pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> LintReport {
     let Plan { model, cluster, framework, .. } = &checked.plan;
-    let described = Model::from_json(&model.description.to_string(), &model.name).ok();
     let mut report = LintReport::new(&model.name, &cluster.name, &framework.name);
     let imported = Imported::of_plan(&checked.plan);
     let eval = EvalContext {
@@ -156,7 +156,7 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Lint
     };
     let found = checked.found.clone();
     let base = evaluated::EvaluatedConfig { imported, problem: checked.problem.clone(), found };
-    let longest_sequence = described.and_then(|it| it.max_position_embeddings());
+    let longest_sequence = checked.model.max_position_embeddings();
     let given = &Documents::of_text(text, tool(base.imported.source));
     let context = LintContext { eval, given, now: given.clone(), base, longest_sequence };
     let mut findings = Vec::new();
@@ -165,8 +165,8 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Lint
     report
 }
 
-/// Report on a run that is known to have worked, named `id`: `stage_ends` are in blocks, `cluster` is where it ran.
-/// `None` if it cannot be evaluated.
+/// Report on a run that is known to have worked. `id` is its name, `stage_ends` are in blocks, and `cluster` is where
+/// it ran. `None` if it cannot be evaluated.
 pub fn lint_run(
     problem: &Problem,
     layout: &Layout,
@@ -174,8 +174,8 @@ pub fn lint_run(
     cluster: &Cluster,
     id: &str,
 ) -> Option<LintReport> {
-    // The run worked, so the framework most like its own gets all abilities. A node in measured rows is the domain of a
-    // fast network, which may span several hosts, so host memory is multiplied.
+    // The run worked, so the framework most like its own gets all abilities. In measured rows, a node is the domain of
+    // a fast network and may span several hosts, so the host memory is multiplied.
     let mut framework = problem.hardware.framework.clone();
     framework.abilities = Abilities::all();
     let mut cluster = cluster.clone();
@@ -242,7 +242,7 @@ fn judge(
     report.nearest = nearest::nearest(context, nearest);
 }
 
-/// Finding of settings that may change a step and are no part of the prediction.
+/// Finding of settings that may change a step but are not part of the prediction.
 fn unread(import: &Import<'_>, imported: &Imported) -> Option<Finding> {
     let unread = imported.unread(import.cluster);
     let listed = interchange::by_reason(&unread);
@@ -288,14 +288,14 @@ fn differences(
             Some(would) => OptionChange::set(option, Some(would.values.join(" "))),
             None => OptionChange::remove(option),
         }];
-        // Megatron reads the number of groups with this switch alone.
+        // Megatron reads the number of groups only with this switch.
         if difference.is_left_out && option == "--num-query-groups" {
             changes.push(OptionChange::set("--group-query-attention", None));
         }
         let mut places = vec![given.place(option)];
         places.retain(|it| it.line.is_some() || !now.gives(option));
         let fix = given.own(changes).map(|own| context::of_case(given, own, base));
-        // What is left out may be in a checkpoint or in the code of a fork.
+        // A setting that is left out may be in a checkpoint or in the code of a fork.
         let severity = if difference.is_left_out { Severity::Warning } else { rule.most_severe() };
         Finding { severity, fix, ..Finding::new(rule, message, places) }
     };

@@ -1,4 +1,4 @@
-//! Faster settings near the given ones, with one or two changes.
+//! Faster settings near the given ones, one or two changes away.
 
 use ir::graph::Recompute;
 use ir::layout::ZeroStage;
@@ -23,7 +23,7 @@ pub struct Nearby {
     pub layout: LayoutSpec,
 }
 
-/// Number of the fastest variants for which the savings' interval is computed.
+/// Number of the fastest variants for which the interval of the saving is computed.
 const LOOKED_AT: usize = 12;
 
 /// The best `most` settings that differ in one or two changes, fit with headroom, and save more than [`RESOLUTION`].
@@ -41,7 +41,7 @@ pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
         .filter(|it| context.fix(it).is_some())
         .collect();
     variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
-    // A pair of changes must save noticeably more than each of the two alone.
+    // A pair of changes must save noticeably more than each of its changes alone.
     let alone: Vec<(Change, f64)> = variants
         .iter()
         .filter_map(|it| match it.changes.as_slice() {
@@ -106,7 +106,7 @@ fn singles(context: &LintContext<'_>) -> Vec<Change> {
     let stages = [ZeroStage::OptimizerState, ZeroStage::Gradients];
     all.extend(stages.into_iter().filter(|it| *it != layout.zero_stage).map(Change::Zero));
     all.push(Change::RebalanceStages);
-    // Tensor parallelism across nodes may be faster by prediction, but is seldom worth trying first.
+    // Tensor parallelism across nodes may be predicted to be faster, but is seldom worth trying first.
     all.retain(|it| !it.crosses(domain));
     all
 }

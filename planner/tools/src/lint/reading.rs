@@ -1,4 +1,4 @@
-//! Faults in the text of settings: each is fixed and the rest is read again, so that all are found.
+//! Faults in the text of settings. Each is fixed and the rest is read again, so that all are found.
 
 use ir::text::typeset;
 
@@ -13,7 +13,7 @@ use super::words::megatron;
 pub(super) struct Reading {
     /// Settings that were read; `None` if a fault could not be fixed.
     pub(super) imported: Option<Imported>,
-    /// Files from which they were read, with the fixes.
+    /// Files from which the settings were read, with the fixes.
     pub(super) documents: Documents,
     /// Findings, one for each fault.
     pub(super) findings: Vec<Finding>,
@@ -26,7 +26,7 @@ const MOST_FAULTS: usize = 32;
 ///
 /// # Errors
 ///
-/// [`ImportError`] where they are no settings of a tool, or depend on unknown values, so that nothing can be found.
+/// [`ImportError`] if the text is not settings of a tool, or depends on unknown values, so that nothing can be found.
 pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, ImportError> {
     let mut documents = given.clone();
     let mut findings: Vec<Finding> = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, Im
                 break;
             }
             Err(ImportError::Option(error)) => error,
-            // A contradiction of the command line is no fault of the settings.
+            // A contradiction with the command line is not a fault of the settings.
             Err(ref error @ ImportError::Divides { of, instead, .. }) if of != Divided::Stated => {
                 let (message, now) = (error.in_one_line(), &documents);
                 let (finding, new) = undivided(import, [given, now], of, instead, message);
@@ -84,7 +84,7 @@ pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, Im
     Ok(Reading { imported, documents, findings })
 }
 
-/// True if both say the same of one option, of whatever value.
+/// True if both are the same error of the same option, whatever its value.
 fn is_same_fault(one: &OptionError, other: &OptionError) -> bool {
     match (one, other) {
         (OptionError::Value { name: one, .. }, OptionError::Value { name: other, .. }) => {
@@ -94,7 +94,8 @@ fn is_same_fault(one: &OptionError, other: &OptionError) -> bool {
     }
 }
 
-/// Options of the number of replicas or of a batch's division, in the order in which they are tried to fix a product.
+/// Options of the number of replicas or of the division of a batch, in the order in which changes to them are tried to
+/// fix a product.
 const FACTORS: [&str; 5] = [
     "--parallelism.data_parallel_shard_degree",
     "parallelism.dp",
@@ -112,10 +113,10 @@ const DEGREES: [&str; 2] = [
 /// Option of the number of ranks.
 const RANKS: &str = "num_processes";
 
-/// Largest value of a factor that is tried.
+/// Largest value that is tried for a factor.
 const MOST_REPLICAS: u32 = 1024;
 
-/// Finding of numbers that contradict each other, and the text with one fixed, if a candidate can be read.
+/// Finding of numbers that contradict each other; and, if a candidate fix can be read, the files with it.
 fn undivided(
     import: &Import<'_>,
     [given, now]: [&Documents; 2],
@@ -123,7 +124,7 @@ fn undivided(
     instead: Option<(&str, u64)>,
     message: String,
 ) -> (Finding, Option<Documents>) {
-    // The number of GPUs that the user has is tried first.
+    // The user's number of GPUs is tried first.
     let ranks = import.stated.num_gpus.filter(|_| now.gives(RANKS));
     let mut candidates: Vec<OptionChange> =
         ranks.iter().map(|it| OptionChange::value(RANKS, it)).collect();
@@ -153,7 +154,7 @@ fn undivided(
 }
 
 impl Divided {
-    /// The rule that finds it.
+    /// The rule for this kind of fault.
     pub(super) const fn rule(self) -> Rule {
         match self {
             Self::Batch => Rule::BatchDoesNotDivide,
@@ -181,7 +182,7 @@ fn fault(error: &OptionError, option_of: fn(&str) -> String) -> Fault {
             (Rule::UnknownOption, name, renamed(name, nearest.clone()))
         }
         OptionError::Twice { name, second, .. } => {
-            // The value is the last one, as for the tool's parser.
+            // The last value counts, as in the tool's parser.
             let value = second.trim_matches('`');
             let value = (second != "as a switch").then(|| value.to_owned());
             (Rule::OptionGivenTwice, name, vec![vec![OptionChange::set(name, value)]])
@@ -235,7 +236,7 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
         known.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
         all.extend(known.into_iter().map(|it| set(it.to_owned())));
     }
-    // A number is rounded; other text is no candidate, as the number that was meant is unknown.
+    // A number is rounded. Other text yields no candidate, since the intended number is unknown.
     if works.starts_with("a whole number")
         && let Some(number) = value.parse::<f64>().ok().filter(|it| it.is_finite())
     {
@@ -247,7 +248,7 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
     all
 }
 
-/// Similarity of two values: minus the distance of numbers, spelling similarity of words.
+/// Similarity of two values: for numbers, minus their distance; for words, the similarity of spelling.
 fn likeness(one: &str, other: &str) -> f64 {
     match (one.parse::<f64>(), other.parse::<f64>()) {
         (Ok(one), Ok(other)) => -(one - other).abs(),

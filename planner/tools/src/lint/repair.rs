@@ -1,4 +1,4 @@
-//! Faults of settings as a problem: each is fixed and the rest is posed again, so that all are found.
+//! Faults of settings as a problem. Each is fixed and the rest is posed again, so that all are found.
 
 use ir::cluster::Precision;
 use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
@@ -36,7 +36,7 @@ struct Fault {
 ///
 /// # Errors
 ///
-/// [`ImportError`] where a value is missing that the problem needs.
+/// [`ImportError`] if a value is missing that the problem needs.
 pub(super) fn pose(
     eval: &EvalContext<'_>,
     given: &Documents,
@@ -61,7 +61,7 @@ pub(super) fn pose(
                 || after.stages == StatedStages::Balanced
                 || option_changes(given, changes, runs.each_ref()).is_some()
         };
-        // A tool that hands its settings on may have no key for a change.
+        // A tool that passes its settings on may have no key for a change.
         if fault.candidates.iter().any(is_said) {
             fault.candidates.retain(is_said);
         }
@@ -79,7 +79,7 @@ pub(super) fn pose(
     let finding = |(fault, chosen, before): (Fault, Option<Vec<Change>>, Imported)| {
         let fix = chosen.as_ref().and_then(|changes| {
             let mut after = eval.changed(&before, changes);
-            // The prediction is of this fix alone if that can run, else of all fixes together.
+            // The prediction is for this fix alone if its result can run, else for all fixes together.
             let alone = eval.evaluated(&after).ok();
             if let Some(alone) = &alone
                 && after.stages == StatedStages::Balanced
@@ -100,7 +100,8 @@ pub(super) fn pose(
     Ok(Repaired { case, findings })
 }
 
-/// Changes to fix a fault: the fastest that fit, with other faults fixed; else the first that lead to another fault.
+/// Changes that fix a fault: the fastest candidate that fits once other faults are fixed too; if there is none, the
+/// first that leads to another fault.
 fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<Vec<Change>> {
     let settled = fault.candidates.iter().filter_map(|changes| {
         let new = eval.changed(imported, changes);
@@ -115,7 +116,7 @@ fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<
     let best = fitting.min_by(|(_, one), (_, other)| {
         one.seconds_per_sequence().total_cmp(&other.seconds_per_sequence())
     });
-    // If nothing fits, the least peak memory.
+    // If no candidate fits, the one with the least peak memory.
     let best = best.or_else(|| settled.iter().min_by_key(|(_, case)| case.peak()));
     if let Some((changes, _)) = best {
         return Some((*changes).clone());
@@ -127,10 +128,10 @@ fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<
     fault.candidates.iter().find(differs).cloned()
 }
 
-/// Limit of further faults that are fixed to evaluate a candidate.
+/// Largest number of further faults that are fixed to evaluate a candidate.
 const SETTLED_WITH: u32 = 3;
 
-/// Evaluates settings, after further faults are fixed by the first or second candidate of each.
+/// Evaluates settings after fixing further faults, each with its first or second candidate.
 fn settled(eval: &EvalContext<'_>, imported: &Imported, most: u32) -> Option<EvaluatedConfig> {
     let Some(fault) = fault_in(eval, imported) else { return eval.evaluated(imported).ok() };
     let most = most.checked_sub(1)?;
@@ -151,7 +152,7 @@ pub(super) fn below(degree: u32) -> impl Iterator<Item = u32> {
 /// Constructor of a change of a degree, and the present degree.
 type Degree = (fn(u32) -> Change, u32);
 
-/// Candidate changes of degrees whose product does not divide the ranks.
+/// Candidate changes of degrees whose product does not divide the number of ranks.
 fn other_degrees(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
     let layout = &imported.layout;
     let gpus = imported.num_gpus.unwrap_or(1);
@@ -161,9 +162,9 @@ fn other_degrees(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>
         (Change::Pipeline, layout.pipeline_parallel),
         (Change::Context, layout.context_parallel),
     ];
-    let others: u64 = all.iter().map(|(_, degree)| u64::from(*degree)).product();
+    let others = all.iter().map(|(_, degree)| u64::from(*degree)).fold(1, u64::saturating_mul);
     let divides = |degree: u32, was: u32| {
-        let rest = others / u64::from(was.max(1)) * u64::from(degree);
+        let rest = (others / u64::from(was.max(1))).saturating_mul(u64::from(degree));
         rest > 0 && u64::from(gpus).is_multiple_of(rest)
     };
     let mut candidates = Vec::new();
@@ -190,8 +191,8 @@ fn other_degrees(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>
     candidates
 }
 
-/// The largest smaller micro-batch of which the batch is a multiple of `rounds` for each replica, and the batch nearest
-/// to the present one that is such a multiple of the present micro-batch.
+/// The largest smaller micro-batch with which the number of micro-batches of each replica is a multiple of `rounds`;
+/// and the batch nearest to the present one for which this holds with the present micro-batch.
 fn whole_rounds(imported: &Imported, rounds: u32) -> (Option<Change>, u64) {
     let replicas = imported.known_replicas().unwrap_or(1);
     let of_micro = |micro: u32| u64::from(replicas) * u64::from(micro) * u64::from(rounds);
@@ -204,7 +205,7 @@ fn whole_rounds(imported: &Imported, rounds: u32) -> (Option<Change>, u64) {
     (smaller.map(Change::MicroBatch), if is_down { down } else { down + unit })
 }
 
-/// Candidate changes of stages whose number does not divide the layers, or exceeds them.
+/// Candidate changes of a number of stages that does not divide the layers or exceeds them.
 fn other_stages(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
     let (ranks, of_rank) = (imported.layout.pipeline_parallel, imported.layout.virtual_stages);
     let divides = |p: u32, v: u32| eval.num_layers().is_multiple_of(p.saturating_mul(v).max(1));
@@ -223,7 +224,7 @@ fn other_stages(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>>
 /// The fault that an error describes.
 fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) -> Fault {
     let message = match error {
-        // What it needs is in the cluster's file, not in the settings.
+        // The remedy is in the cluster's file, not in the settings.
         ImportError::Layout(error @ LayoutError::UnknownHost { .. }) => {
             error.to_string().replace("\nhint: ", "; ")
         }
@@ -253,7 +254,7 @@ fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) ->
     Fault { rule, message, about, candidates }
 }
 
-/// Changes that numbers which do not divide are about, and candidate changes.
+/// Changes that name the quantities which do not divide, and candidate changes that fix them.
 fn of_divided(
     eval: &EvalContext<'_>,
     of: Divided,
@@ -273,7 +274,7 @@ fn of_divided(
         }
         Divided::ShardGroups => (vec![Change::OneShardGroup], vec![vec![Change::OneShardGroup]]),
         Divided::Batch => {
-            // Interleaved 1F1B requires a multiple of the pipeline ranks as the number of micro-batches.
+            // Interleaved 1F1B requires the number of micro-batches to be a multiple of the pipeline ranks.
             let rounds = if virtual_stages > 1 { pipeline_parallel } else { 1 };
             let (smaller, nearest) = whole_rounds(imported, rounds);
             let batch = imported.training.global_batch_size.unwrap_or(nearest);
@@ -303,7 +304,8 @@ fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
     all
 }
 
-/// Candidate changes that make micro-batches a multiple of the pipeline ranks, or switch interleaving off.
+/// Candidate changes that make the number of micro-batches a multiple of the pipeline ranks, or switch interleaving
+/// off.
 fn other_rounds(imported: &Imported) -> Vec<Vec<Change>> {
     let (smaller, nearest) = whole_rounds(imported, imported.layout.pipeline_parallel);
     let batch = imported.training.global_batch_size.unwrap_or(nearest);

@@ -41,7 +41,7 @@ impl LintReport {
         Self { model, cluster, tool, findings, prediction: None, nearest }
     }
 
-    /// Removes lines and replacements, where they refer to another text than the user's file.
+    /// Removes lines and replacements that refer to a text other than the user's file.
     pub fn forget_places(&mut self) {
         let places = self.findings.iter_mut().flat_map(|it| &mut it.options);
         places.for_each(|place| place.line = None);
@@ -54,7 +54,7 @@ impl LintReport {
 /// Predicted time and memory of settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SettingsPrediction {
-    /// True if errors had to be fixed first.
+    /// True if errors were fixed before the prediction.
     pub with_errors_fixed: bool,
     /// Number of GPUs.
     pub num_gpus: u32,
@@ -85,16 +85,17 @@ pub struct SettingsPrediction {
 /// Predicted time and memory of a pipeline rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankPrediction {
-    /// Index in the pipeline; where replicas lie in groups of unlike GPUs, of those of all groups.
+    /// Index in the pipeline; if replicas are in groups of different kinds of GPUs, the index among the pipeline ranks
+    /// of all groups.
     pub pipeline_rank: usize,
-    /// The group of its GPUs, where these are of several kinds.
+    /// The group of its GPUs, if GPUs are of several kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Number of blocks of its stages, with embedding and head counted.
+    /// Number of blocks of its stages, including embedding and head.
     pub num_blocks: u32,
-    /// Time in a step that it does not wait.
+    /// Time in a step in which the rank does not wait.
     pub busy_seconds: f64,
-    /// Time in a step that it waits for other pipeline ranks, or for replicas on slower GPUs.
+    /// Time in a step in which the rank waits for other pipeline ranks, or for replicas on slower GPUs.
     pub bubble_seconds: f64,
     /// Peak memory.
     pub peak_memory_bytes: Bytes,
@@ -122,11 +123,11 @@ impl SettingsPrediction {
         });
         let of_rank = |(rank, breakdown): (usize, &ir::plan::Breakdown)| {
             let stages = blocks.iter().enumerate();
-            // Replicas on GPUs of each kind have all stages.
+            // The replicas on each kind of GPU have all stages.
             let in_pipeline = rank % ranks.group.size as usize;
             let own = stages.filter(|(stage, _)| ranks.first_with(*stage) == in_pipeline);
             let group = groups[rank];
-            // Of a pipeline through all groups there is one step.
+            // A pipeline that spans all groups has a single step time.
             let own_step = steps.get(group).copied().unwrap_or(step);
             let bubble = breakdown.pipeline_bubble_seconds + (step - own_step).get();
             RankPrediction {

@@ -13,7 +13,7 @@ use super::report::LintReport;
 use super::rule::Rule;
 use super::text::line_at;
 
-/// Settings of a report: their path and text, and the texts of files next to them that they name.
+/// Settings of a report: their path and text, and the texts of the files next to them that they name.
 struct Artifacts<'a> {
     path: &'a str,
     text: &'a str,
@@ -35,8 +35,8 @@ impl Artifacts<'_> {
     }
 }
 
-/// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they
-/// name.
+/// A report as a SARIF log of one run. `path` and `text` belong to the settings; `named` has the texts of files that
+/// they name.
 pub fn sarif(
     report: &LintReport,
     path: &str,
@@ -77,7 +77,7 @@ fn result(finding: &Finding, artifacts: &Artifacts<'_>) -> Value {
             json!({ "physicalLocation": { "artifactLocation": artifact, "region": region } })
         })
         .collect();
-    // The first location is that of the result, the others are related locations.
+    // The first location is the location of the result; the others are related locations.
     let related = if locations.is_empty() { Vec::new() } else { locations.split_off(1) };
     if locations.is_empty() {
         let artifact = artifacts.location(None);

@@ -1,7 +1,7 @@
 //! Settings as text: positions of options, and the text with options changed.
 //!
-//! Scripts and lists of arguments have words that begin with `--`; JSON, YAML and Python files have keys, which are
-//! found by their paths. A change is `None` if its place cannot be found.
+//! Scripts and lists of arguments have words that begin with `--`. JSON, YAML, TOML and Python files have keys, which
+//! are found by their paths. The result of a change is `None` if its place cannot be found.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub(super) fn word_from<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     tokens(text).into_iter().map(|it| &text[it]).find(|word| word.starts_with(start))
 }
 
-/// Place of the last word `a.b=value` of a script, as Hydra's programs take them.
+/// Place of the last word of the form `a.b=value` in a script, as programs that use Hydra accept them.
 pub(super) fn assignment(text: &str) -> Option<Range<usize>> {
     let is_script = Notation::of(text).is_none();
     let is_one = |it: &Range<usize>| {
@@ -104,7 +104,7 @@ struct Placed {
     name: Range<usize>,
     /// Range of its values; `None` for a switch.
     values: Option<Range<usize>>,
-    /// Range to remove with a key of a file: its line, or its entry with the comma.
+    /// Range that is removed with a key of a file: its line, or its entry with the comma.
     whole: Option<Range<usize>>,
 }
 
@@ -115,14 +115,16 @@ impl Placed {
         let bytes = text.as_bytes();
         let is_quote = |at: usize| matches!(bytes.get(at), Some(b'"' | b'\''));
         if let Some(whole) = &self.whole {
-            // The last entry of an object is removed with the comma before it.
+            // The last entry of a JSON object is removed with the comma before it.
             let before = text[..whole.start].trim_end();
-            let is_last = before.ends_with(',') && bytes.get(whole.end - 1) != Some(&b',');
+            let is_last = Notation::of(text) == Some(Notation::Json)
+                && before.ends_with(',')
+                && bytes.get(whole.end - 1) != Some(&b',');
             let from = if is_last { before.len() - 1 } else { whole.start };
             return removed(from, whole.end);
         }
         if is_quote(to) {
-            // A quote that closes here was opened before the name or before the value.
+            // A quote that closes here was opened before the name, or before the value.
             let of_whole = from > 0 && bytes[from - 1] == bytes[to];
             let of_value = self
                 .values
@@ -180,7 +182,7 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
     }
 }
 
-/// Words of a shell: plain text as it is, else one word in quotes.
+/// Shell words of a value: plain text as it is, any other text as one quoted word.
 fn shell_word(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@ ".contains(c);
     if value.chars().all(is_plain) { value.to_owned() } else { format!("'{value}'") }
@@ -201,7 +203,7 @@ fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement
             },
             |it| Some(it.name.start),
         )?;
-        // The quote before a quoted option stays with that option.
+        // The quote before a quoted option stays in front of that option.
         let is_quoted = at > 0
             && matches!(text.as_bytes()[at - 1], b'"' | b'\'')
             && tokens(text).into_iter().any(|it| {
@@ -230,7 +232,7 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
     let above = parent.and_then(|parent| keys.iter().find(|it| it.path == parent));
     match (notation, parent, above) {
         (Notation::Python, ..) => {
-            // The new line follows the last of the same section, or else the last of all.
+            // The new line follows the last line of the same section, else the last line of all.
             let section = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
             let of_section = |it: &&Key| section(&it.path) == section(option);
             let last_key = keys.iter().rfind(of_section).or(keys.last())?;
@@ -271,7 +273,8 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
     }
 }
 
-/// Text of a first entry for the object that begins at or after an offset, with a comma if others follow.
+/// Text of a new first entry for the object that begins at or after an offset; it ends with a comma if other entries
+/// follow.
 fn entry(text: &str, object: usize, key: &str, value: &str) -> Option<String> {
     let inside = &text[object + text[object..].find('{')? + 1..];
     let comma = if inside.trim_start().starts_with('}') { "" } else { "," };
@@ -344,7 +347,7 @@ fn places(text: &str, option: &str) -> Vec<Placed> {
 }
 
 /// Approximate shell words: text between blanks, quotes and brackets, without comments. Blanks end words within quotes
-/// too, as a quoted list of arguments has several.
+/// too, since a quoted list of arguments contains several words.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
@@ -429,6 +432,7 @@ mod tests {
         check("{\"zero\": {\"stage\": 2}}", set("zero.stage", "1"), "{\"zero\": {\"stage\": 1}}");
         check("{\"a\": 1}", set("b", "2"), "{\n  \"b\": 2,\"a\": 1}");
         check("a: 1\nb: x # no\n", set("b", "y"), "a: 1\nb: y # no\n");
+        check("# a, or b,\na: 1\nb: 2\n", OptionChange::remove("a"), "# a, or b,\nb: 2\n");
     }
 
     #[test]

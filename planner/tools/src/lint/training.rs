@@ -58,7 +58,7 @@ pub(super) fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, Severity::Note, message, cost, &about))
 }
 
-/// Finding of parameters that are gathered for every pass although they fit.
+/// Finding of parameters that are gathered for every pass although they would fit whole.
 pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::Parameters {
@@ -102,10 +102,10 @@ pub(super) fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.waste(Rule::OverlapOff, message, &variant))
 }
 
-/// Share of rows that padding may add to the vocabulary before it counts as waste.
+/// Share by which padding may increase the vocabulary before it counts as waste.
 const PADDING: f64 = 0.05;
 
-/// Alignment of vocabulary rows on a rank that kernels run fast with: 8 numbers of 16 bits are 16 bytes.
+/// Multiple of vocabulary rows on a rank with which kernels run fast: 8 numbers of 16 bits are 16 bytes.
 const ALIGNED: u64 = 8;
 
 /// Finding of a vocabulary that is padded too much, or to an unaligned size.
@@ -126,7 +126,7 @@ pub(super) fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
     }
     let better = [128, 64, 32, 16, 8].into_iter().filter(|it| u64::from(*it) != multiple);
     let mut variants = context.variants(&each(Change::VocabularyMultiple, better));
-    // Of variants with equal times, the one with the least padding.
+    // Among variants with equal times, the one with the least padding is preferred.
     variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
     let best = variants.first()?.saves;
     let variant = variants.into_iter().filter(|it| best - it.saves < 1e-3).min_by_key(|it| {
@@ -156,7 +156,7 @@ pub(super) fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
         }
     };
     let mut finding = context.waste(Rule::VocabularyPadding, message, &variant);
-    // Padding of this size is waste of time and memory in any case.
+    // Padding of this size wastes time and memory in any case.
     if share >= 2.0 * PADDING {
         finding.severity = Severity::Warning;
     }
@@ -176,7 +176,7 @@ pub(super) fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     match precision {
         Precision::Fp16 => {
             let cost = variant.as_ref().map(|it| (it, it.cost(base)));
-            // Many trained successfully in fp16 on Ampere; on later GPUs there is no reason to.
+            // Many runs trained successfully in fp16 on Ampere; on later GPUs there is no reason for fp16.
             let is_new =
                 matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
             let severity = if is_new { Severity::Warning } else { Severity::Note };
@@ -198,7 +198,7 @@ pub(super) fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     }
 }
 
-/// Finding of a sequence longer than the model's positions.
+/// Finding of a sequence longer than the positions that the model was made for.
 pub(super) fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
     let longest = context.longest_sequence?;
     let length = context.base.problem.training.sequence_length;
@@ -239,7 +239,7 @@ pub(super) fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     Some(of_option(context, Rule::InterleavingWithoutPipeline, option, message))
 }
 
-/// Finding whose fix removes an option without an effect on the prediction.
+/// Finding with a fix that removes an option without an effect on the prediction.
 fn of_option(context: &LintContext<'_>, rule: Rule, option: &str, message: &str) -> Finding {
     let mut finding = context.finding(rule, rule.most_severe(), message.to_owned(), None, &[]);
     finding.options = vec![context.given.place(option)];

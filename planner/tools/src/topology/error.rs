@@ -2,17 +2,17 @@
 
 use ir::cluster::ClusterError;
 
-/// Reason why a topology is none, or not that of a job.
+/// Reason why a text is not a topology, or does not suit the job.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A text of another kind.
+    /// A text of an unknown kind.
     #[error(
         "no topology that is known\nhint: Slurm's `topology.conf` or `topology.yaml` (tree or block), a model of topograph, an NCCL topology \
          (`NCCL_TOPO_DUMP_FILE`), or the output of `nvidia-smi topo -m`"
     )]
     Unknown,
-    /// XML that is none.
+    /// Invalid XML.
     #[error("not whole as XML: {problem}")]
     Xml {
         /// The reader's reason, with its place.
@@ -46,7 +46,7 @@ pub enum TopologyError {
         /// Switches above it.
         levels: usize,
     },
-    /// A switch that is named, but not described.
+    /// A switch that is named but not described.
     #[error("switch `{name}` is below `{above}`, but has no line of its own")]
     NoSwitch {
         /// Name of the switch.
@@ -54,12 +54,12 @@ pub enum TopologyError {
         /// The switch that names it.
         above: String,
     },
-    /// A node or switch that is twice in the tree.
+    /// A node or switch that occurs twice in the tree.
     #[error("`{name}` is below `{first}` and below `{second}`")]
     Twice {
         /// Name of the node or switch.
         name: String,
-        /// One of its switches.
+        /// One of the switches above it.
         first: String,
         /// The other.
         second: String,
@@ -75,7 +75,7 @@ pub enum TopologyError {
         gpus_per_node: u32,
         /// GPUs of the job.
         num_gpus: u32,
-        /// Nodes that it needs.
+        /// Number of nodes that the job needs.
         needed: usize,
         /// GPUs of all nodes.
         most: u64,
@@ -83,7 +83,7 @@ pub enum TopologyError {
     /// A node without GPUs.
     #[error("it names no GPU")]
     NoGpus,
-    /// A cluster that cannot be.
+    /// A cluster that is not valid.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
 }

@@ -1,5 +1,5 @@
-//! Facts on a network in files of Slurm, topograph, NCCL and `nvidia-smi`: which nodes are near each other, and how the
-//! GPUs of a node are linked.
+//! Descriptions of a network in files of Slurm, topograph, NCCL and `nvidia-smi`: which nodes are near each other, and
+//! how the GPUs of a node are linked.
 
 mod error;
 mod nccl;
@@ -15,12 +15,13 @@ pub use error::TopologyError;
 pub use node::NodeLinks;
 pub use tree::{Leaf, NodeTree};
 
-/// Facts on a network in a file.
+/// Description of a network in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
-    /// Nodes by the switches or blocks that join them: Slurm's `topology.conf` or `topology.yaml`, topograph's model.
+    /// Nodes, grouped by the switches or blocks that join them: Slurm's `topology.conf` or `topology.yaml`, or
+    /// topograph's model.
     Nodes(NodeTree),
-    /// Links of the GPUs of a node: NCCL's topology in XML, or what `nvidia-smi topo -m` prints.
+    /// Links of the GPUs of a node: NCCL's topology in XML, or the output of `nvidia-smi topo -m`.
     Node(NodeLinks),
 }
 
@@ -29,7 +30,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] where it is of no known kind, or not whole.
+    /// [`TopologyError`] if the text is of no known kind, or incomplete.
     pub fn read(text: &str) -> Result<Self, TopologyError> {
         if text.trim_start().starts_with('<') {
             return nccl::read(text).map(Self::Node);
@@ -50,7 +51,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// [`TopologyError::TooFew`] where it has fewer nodes than the job.
+    /// [`TopologyError::TooFew`] if the topology has fewer nodes than the job, [`TopologyError::NoGpus`] if a node has none.
     pub fn of_job(&self, cluster: Cluster, num_gpus: u32) -> Result<Cluster, TopologyError> {
         match self {
             Self::Nodes(switches) => switches.of_job(cluster, num_gpus),
@@ -59,7 +60,7 @@ impl Topology {
     }
 }
 
-/// Warning about a cluster's levels: an inner one that is slower than the next.
+/// Warning about a level of a cluster that is slower than the next outer one.
 pub fn slower_within(cluster: &Cluster) -> Option<String> {
     let pair = cluster.levels.windows(2).find(|pair| pair[0].bandwidth < pair[1].bandwidth)?;
     Some(format!(

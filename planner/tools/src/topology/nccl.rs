@@ -2,7 +2,8 @@
 //!
 //! # Source
 //!
-//! NCCL, `src/graph/xml.cc`: `NCCL_TOPO_DUMP_FILE`, and what clouds ship for `NCCL_TOPO_FILE`, without `gpu` and `net`.
+//! NCCL, `src/graph/xml.cc`: `NCCL_TOPO_DUMP_FILE`; and the files that clouds ship for `NCCL_TOPO_FILE`, which have no
+//! `gpu` and `net`.
 
 use ir::units::BytesPerSecond;
 use roxmltree::{Document, Node};
@@ -39,7 +40,7 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
     let speeds = near.iter().filter_map(|net| net.attribute("speed")?.parse::<f64>().ok());
     let speeds: Vec<f64> = speeds.collect();
     let interfaces = if near.is_empty() { of_class(&INTERFACES) } else { near.len() };
-    // A mesh has as many links to each GPU; the cube mesh of V100 has two to some and one to others.
+    // In a mesh, a GPU has equally many links to each other GPU; in V100's cube mesh, two to some and one to others.
     let mut counts: Vec<_> = tagged("nvlink").map(|link| link.attribute("count")).collect();
     counts.dedup();
     let bandwidth: f64 = speeds.iter().map(|speed| speed * MEGABIT / 8.0).sum();
@@ -56,8 +57,8 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
 /// Class of a bridge: an NVSwitch.
 const SWITCH: &str = "0x068000";
 
-/// True if no interface is nearer to some GPU: those of storage are farther from all. Two devices are as near as the part
-/// of the tree is deep that has both.
+/// True if the interface is the nearest one to some GPU; interfaces of storage are farther from all GPUs. Two devices
+/// are the nearer, the deeper the smallest part of the tree is that contains both.
 fn is_near(net: Node<'_, '_>, root: Node<'_, '_>) -> bool {
     let is_gpu = |node: &Node<'_, '_>| {
         let class = node.attribute("class").unwrap_or_default();
@@ -73,8 +74,8 @@ fn is_near(net: Node<'_, '_>, root: Node<'_, '_>) -> bool {
     gpus.peek().is_none() || gpus.any(|gpu| Some(depth(net, gpu)) == nearest(gpu))
 }
 
-/// NVLinks of the GPU that has fewest, and the GPUs that they join, at once or by way of others or of switches; `None`
-/// where GPUs are not described.
+/// Number of NVLinks of the GPU that has the fewest, and number of GPUs that these join: directly, through other GPUs
+/// or through switches. `None` if GPUs are not described.
 fn nvlinks<'a>(gpus: impl Iterator<Item = Node<'a, 'a>>, all: usize) -> Option<[u32; 2]> {
     let gpus: Vec<Node<'a, 'a>> = gpus.collect();
     let links = |gpu: usize| gpus[gpu].children().filter(|it| it.has_tag_name("nvlink"));

@@ -10,17 +10,18 @@ use super::error::TopologyError;
 pub struct NodeLinks {
     /// Number of GPUs.
     pub gpus: u32,
-    /// NVLinks of a GPU, and the number of GPUs that they join; `None` where it does not say.
+    /// Number of NVLinks of a GPU, and number of GPUs that they join; `None` if the file does not say.
     pub nvlinks: Option<[u32; 2]>,
-    /// True if a GPU's NVLinks lead to the others themselves, so that it has a share of them to each.
+    /// True if a GPU's NVLinks lead directly to the other GPUs, so that the traffic to each of them has only a share of
+    /// the links.
     pub is_mesh: bool,
-    /// Number of network interfaces; 0 where it does not say.
+    /// Number of network interfaces; 0 if the file does not say.
     pub interfaces: u32,
-    /// Bandwidth of all interfaces together, one direction, where it says so.
+    /// Bandwidth of all interfaces together, in one direction, if the file says.
     pub interface_bandwidth: Option<BytesPerSecond>,
 }
 
-/// Share of a level's bandwidth by which a file's may differ and be the same.
+/// Relative difference up to which the bandwidth in a file counts as equal to the level's.
 const SAME: f64 = 0.1;
 
 /// Bandwidth of an NVLink, one direction.
@@ -39,7 +40,7 @@ fn of_nvlink(gpu: &Gpu) -> Option<f64> {
 }
 
 impl NodeLinks {
-    /// The cluster with nodes of these links. A level that is as before keeps what was measured of it.
+    /// The cluster, with nodes that have these links. A level that does not change keeps its measured rates.
     pub(super) fn of_node(&self, mut cluster: Cluster) -> Result<Cluster, TopologyError> {
         if self.gpus == 0 {
             return Err(TopologyError::NoGpus);
@@ -86,8 +87,8 @@ impl NodeLinks {
         }
     }
 
-    /// GPUs that share an interface share its bandwidth; without a speed, an interface is as fast as the cluster's,
-    /// whose nodes had `before` GPUs.
+    /// Sets the interfaces of a node. GPUs that share an interface share its bandwidth. If the file states no speed, an
+    /// interface is as fast as those of the cluster, whose nodes had `before` GPUs.
     fn set_interfaces(&self, cluster: &mut Cluster, before: u32) {
         let gpus = f64::from(self.gpus);
         let Some(outermost) = cluster.levels.last_mut().filter(|_| self.interfaces > 0) else {
@@ -106,7 +107,7 @@ impl NodeLinks {
     }
 }
 
-/// Number of GPUs that one reaches over links, itself included.
+/// Number of GPUs that a GPU reaches over links, including itself.
 pub(super) fn reached(from: usize, gpus: usize, is_linked: impl Fn(usize, usize) -> bool) -> u32 {
     let mut seen = vec![false; gpus];
     let mut next = vec![from];

@@ -19,12 +19,12 @@ fn is_heading(line: &str) -> bool {
 
 /// Reads a matrix.
 pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
-    // A terminal's colours and underlines are not part of it.
+    // Escape codes for a terminal's colours and underlines are not part of the matrix.
     let plain: String = without_escapes(text);
     let mut lines = (1..).zip(plain.lines());
     let heading =
         lines.find(|(_, line)| is_heading(line)).map(|(_, line)| line).unwrap_or_default();
-    // Interfaces have names of any kind, then come the columns of processors.
+    // Interfaces may have any names; the columns about processors follow them.
     let columns: Vec<&str> =
         heading.split_whitespace().take_while(|word| !word.starts_with("CPU")).collect();
     let gpus = columns.iter().take_while(|name| name.starts_with("GPU")).count();
@@ -58,7 +58,7 @@ pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
     })
 }
 
-/// Interfaces that are nearest to a GPU: others, such as those of storage, are farther from all.
+/// Number of interfaces that are the nearest to some GPU; others, such as those of storage, are farther from all GPUs.
 fn interfaces(rows: &[Vec<String>], gpus: usize) -> u32 {
     const PATHS: [&str; 5] = ["PIX", "PXB", "PHB", "NODE", "SYS"];
     let distance = |cell: &String| PATHS.iter().position(|path| path == cell);
@@ -72,14 +72,14 @@ fn interfaces(rows: &[Vec<String>], gpus: usize) -> u32 {
     u32::try_from((gpus..columns).filter(is_near).count()).unwrap_or(u32::MAX)
 }
 
-/// NVLinks of the GPU that has fewest, and the GPUs that it reaches over them, at once or by way of others. Through
-/// switches a GPU has as many to each other; each to each they add up.
+/// Number of NVLinks of the GPU that has the fewest, and number of GPUs that it reaches over them, directly or through
+/// others. With switches, the matrix shows all links of a GPU for each other GPU; with direct links, the counts add up.
 fn nvlinks(rows: &[Vec<String>], gpus: usize) -> Option<[u32; 2]> {
     let links = |cell: &String| cell.strip_prefix("NV").and_then(|count| count.parse::<u32>().ok());
     let of_gpu = |gpu: usize| {
         let counts: Vec<u32> = rows[gpu][..gpus].iter().filter_map(links).collect();
         let most = counts.iter().copied().max().unwrap_or(0);
-        // So many to each of several others go through switches.
+        // Counts whose sum exceeds the links of any GPU are links through switches.
         let sum: u32 = counts.iter().sum();
         let count = if sum > MOST_NVLINKS { most } else { sum };
         let reached = reached(gpu, gpus, |from, to| links(&rows[from][to]).is_some());
@@ -88,7 +88,8 @@ fn nvlinks(rows: &[Vec<String>], gpus: usize) -> Option<[u32; 2]> {
     (0..gpus).map(of_gpu).min()
 }
 
-/// True if each GPU has as many NVLinks to each that it has some to, and they add up.
+/// True if each GPU has equally many NVLinks to each GPU that it is linked to, and their sum is a possible number of
+/// links.
 fn is_mesh(rows: &[Vec<String>], gpus: usize) -> bool {
     let links = |cell: &String| cell.strip_prefix("NV").and_then(|count| count.parse::<u32>().ok());
     rows.iter().take(gpus).all(|row| {
@@ -99,7 +100,7 @@ fn is_mesh(rows: &[Vec<String>], gpus: usize) -> bool {
     })
 }
 
-/// The most NVLinks of a GPU (H100, B200).
+/// Largest number of NVLinks of any GPU (H100, B200).
 const MOST_NVLINKS: u32 = 18;
 
 fn without_escapes(text: &str) -> String {

@@ -39,7 +39,7 @@ pub(super) fn read(text: &str) -> Result<NodeTree, TopologyError> {
                 }
                 "nodes" => switch.nodes = expanded(value).map_err(wrong)?,
                 "switches" => switch.below = expanded(value).map_err(wrong)?,
-                // Sizes of blocks follow from their nodes; speeds are for people, by Slurm's manual.
+                // Sizes of blocks follow from their nodes; link speeds are for information only, by Slurm's manual.
                 "blocksizes" | "linkspeed" => {}
                 _ => return Err(wrong(format!("`{key}` is not known"))),
             }
@@ -52,7 +52,7 @@ pub(super) fn read(text: &str) -> Result<NodeTree, TopologyError> {
     NodeTree::of_switches(&order, &switches, is_blocks)
 }
 
-/// Lines with their numbers; one that ends with a backslash goes on in the next.
+/// Lines with their numbers; a line that ends with a backslash continues on the next.
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -68,8 +68,12 @@ fn joined(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The most names of a list.
+/// Largest number of names in a list.
 const MOST_NAMES: usize = 1 << 20;
+
+fn too_many(list: &str) -> String {
+    format!("`{list}` has more than {MOST_NAMES} names")
+}
 
 /// Names of a list such as `a,node[001-004,7],r[1-2]n[1-3]`.
 pub(super) fn expanded(list: &str) -> Result<Vec<String>, String> {
@@ -85,6 +89,9 @@ pub(super) fn expanded(list: &str) -> Result<Vec<String>, String> {
             }
             b',' if depth == 0 => {
                 names.extend(expanded_name(&list[start..index])?);
+                if names.len() > MOST_NAMES {
+                    return Err(too_many(list));
+                }
                 start = index + 1;
             }
             _ => {}
@@ -96,13 +103,20 @@ pub(super) fn expanded(list: &str) -> Result<Vec<String>, String> {
     names.extend(expanded_name(&list[start..])?);
     names.retain(|name| !name.is_empty());
     if names.len() > MOST_NAMES {
-        return Err(format!("`{list}` has more than {MOST_NAMES} names"));
+        return Err(too_many(list));
     }
     Ok(names)
 }
 
+/// Largest number of brackets in a pattern: names have a number for each dimension of a network, and Slurm accepts five
+/// dimensions.
+const MOST_BRACKETS: usize = 16;
+
 /// Names of one pattern, the last bracket varying fastest.
 fn expanded_name(pattern: &str) -> Result<Vec<String>, String> {
+    if pattern.matches('[').count() > MOST_BRACKETS {
+        return Err(format!("`{pattern}` has more than {MOST_BRACKETS} brackets"));
+    }
     let Some((before, rest)) = pattern.split_once('[') else { return Ok(vec![pattern.to_owned()]) };
     let (inside, after) =
         rest.split_once(']').ok_or_else(|| format!("`{pattern}` ends within brackets"))?;
@@ -118,10 +132,13 @@ fn expanded_name(pattern: &str) -> Result<Vec<String>, String> {
             return Err(format!("`{part}` of `{pattern}` is no range of numbers"));
         }
         numbers.extend((from..=to).map(|number| format!("{number:0width$}", width = first.len())));
+        if numbers.len() > MOST_NAMES {
+            return Err(too_many(pattern));
+        }
     }
     let endings = expanded_name(after)?;
     if numbers.len() * endings.len() > MOST_NAMES {
-        return Err(format!("`{pattern}` has more than {MOST_NAMES} names"));
+        return Err(too_many(pattern));
     }
     let with = |number: &String| {
         let start = format!("{before}{number}");

@@ -1,4 +1,4 @@
-//! Nodes by the switches or blocks that join them, and the nodes of a job.
+//! Nodes grouped by the switches or blocks that join them, and the nodes of a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use ir::cluster::{Cluster, NetworkLevel};
 
 use super::error::TopologyError;
 
-/// Nodes that share a switch, or a block.
+/// Nodes that share a switch or a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// Name of the switch or block.
@@ -17,26 +17,26 @@ pub struct Leaf {
     pub nodes: Vec<String>,
 }
 
-/// Nodes by the switches or blocks that join them, those that are near each other next to each other.
+/// Nodes grouped by the switches or blocks that join them; neighbours in the tree are next to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTree {
     /// The leaves, in the order of the tree.
     pub leaves: Vec<Leaf>,
-    /// True for blocks.
+    /// True if the leaves are blocks.
     pub is_blocks: bool,
 }
 
-/// A line of a tree: its nodes, and the switches below it.
+/// A switch in a file: its nodes, and the switches below it.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     pub(super) nodes: Vec<String>,
     pub(super) below: Vec<String>,
 }
 
-/// Most levels of switches.
+/// Largest number of levels of switches.
 const MOST_LEVELS: usize = 64;
 
-/// Adds the leaves below a switch, and its name with that of the switch above it to those `reached`.
+/// Adds the leaves below a switch to `leaves`, and the switch with its parent to `reached`.
 fn add_leaves(
     name: &str,
     above: &mut Vec<String>,
@@ -70,7 +70,7 @@ fn add_leaves(
     Ok(())
 }
 
-/// Refuses nodes that two leaves have.
+/// Refuses nodes that are in two leaves.
 fn check_nodes(leaves: &[Leaf]) -> Result<(), TopologyError> {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for leaf in leaves {
@@ -85,7 +85,7 @@ fn check_nodes(leaves: &[Leaf]) -> Result<(), TopologyError> {
 }
 
 impl NodeTree {
-    /// The tree of switches, in the order in which a file has them; each is described, and none is below itself.
+    /// The tree of switches, in the order of the file. Each switch must be described, and none may be below itself.
     pub(super) fn of_switches(
         order: &[String],
         switches: &BTreeMap<String, Switch>,
@@ -114,8 +114,8 @@ impl NodeTree {
         self.leaves.iter().map(|leaf| leaf.nodes.len()).sum()
     }
 
-    /// The cluster with nodes of this tree for a job on `num_gpus` GPUs: they have an order in which those that share a
-    /// leaf stand together, and their leaves are a level of the network.
+    /// The cluster with nodes of this tree, for a job on `num_gpus` GPUs. Nodes that share a leaf are consecutive, and
+    /// the leaves become a level of the network.
     pub(super) fn of_job(
         &self,
         mut cluster: Cluster,
@@ -134,7 +134,8 @@ impl NodeTree {
         if chosen.len() > 1 {
             let together =
                 chosen.iter().fold(0, |divisor, (_, count)| common_divisor(divisor, *count));
-            // Of leaves that have little in common the smallest counts: few groups of ranks end within one.
+            // If the numbers of nodes in the leaves have little in common, the smallest counts: few groups of ranks end
+            // within one.
             let least = chosen.iter().map(|(_, count)| *count).min().unwrap_or(together);
             let together = if together * 2 < least { least } else { together };
             let ranks = u32::try_from(together).unwrap_or(u32::MAX).saturating_mul(gpus_per_node);
@@ -143,8 +144,8 @@ impl NodeTree {
         Ok(cluster)
     }
 
-    /// Leaves with the number of nodes to take of each: of the smallest part of the tree that has enough, the fewest
-    /// leaves, evenly where that needs no more of them.
+    /// Leaves, with the number of nodes to take from each. From the smallest part of the tree that has enough nodes,
+    /// the fewest leaves are taken; nodes are spread evenly over them if that needs no further leaf.
     fn chosen(&self, needed: usize) -> Vec<(&Leaf, usize)> {
         let part = self.smallest_part(needed);
         let mut by_size: Vec<usize> = (0..part.len()).collect();
@@ -170,7 +171,7 @@ impl NodeTree {
         taken.into_iter().map(of_leaf).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Leaves below the switch with the fewest nodes that has enough; all where none has.
+    /// Leaves below the smallest switch that has enough nodes; all leaves if no switch has.
     fn smallest_part(&self, needed: usize) -> Vec<&Leaf> {
         let size = |leaves: &[&Leaf]| leaves.iter().map(|leaf| leaf.nodes.len()).sum::<usize>();
         let alone = self.leaves.iter().map(|leaf| vec![leaf]);
@@ -182,8 +183,8 @@ impl NodeTree {
         enough.min_by_key(|leaves| size(leaves)).unwrap_or_else(|| self.leaves.iter().collect())
     }
 
-    /// Makes domains of `ranks` a level of the network: a block bounds the level that is wider than a node; a switch is
-    /// that between nodes and all others.
+    /// Makes domains of `ranks` ranks a level of the network. An existing level that is wider than a node is limited to
+    /// `ranks`; otherwise a level is inserted below the outermost one.
     fn set_level(&self, cluster: &mut Cluster, ranks: u32, gpus_per_node: u32) {
         let is_wider =
             |level: &NetworkLevel| level.ranks.is_some_and(|ranks| ranks > gpus_per_node);

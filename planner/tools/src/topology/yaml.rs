@@ -3,7 +3,7 @@
 //! # Source
 //!
 //! Slurm's manual, `topology.yaml`: `tree` with `switches`, `block` with `blocks`. NVIDIA topograph, `tests/models`:
-//! names of switches with `switches` and `nodes`, and a list of `blocks` below them.
+//! names of switches with `switches` and `nodes`, and below them a list of `blocks`.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Named {
 }
 
 impl Named {
-    /// The switch of a name, which is added if there is none.
+    /// The switch with a name; it is added if it does not exist.
     fn of(&mut self, name: &str) -> &mut Switch {
         if !self.all.contains_key(name) {
             self.order.push(name.to_owned());
@@ -33,7 +33,7 @@ impl Named {
     }
 }
 
-/// Reads a text; `None` where it is no YAML of a topology.
+/// Reads a text; `None` if it is not YAML of a topology.
 pub(super) fn read(text: &str) -> Option<Result<NodeTree, TopologyError>> {
     let read = Tree::read(text, Notation::Yaml).ok()?;
     if read.get("switches").or(read.get("blocks")).is_some() {
@@ -46,7 +46,7 @@ pub(super) fn read(text: &str) -> Option<Result<NodeTree, TopologyError>> {
     Some(of_slurm(default.or_else(|| all.iter().find(has_nodes))?))
 }
 
-/// One topology of Slurm's file.
+/// Reads one topology of Slurm's file.
 fn of_slurm(topology: &Tree) -> Result<NodeTree, TopologyError> {
     let mut named = Named::default();
     let of = |kind: &str, list: &str| topology.get(kind)?.get(list).cloned();
@@ -61,7 +61,7 @@ fn of_slurm(topology: &Tree) -> Result<NodeTree, TopologyError> {
     named.tree(blocks.is_some())
 }
 
-/// A model of topograph, in which switches without nodes or switches below need no entry.
+/// Reads a model of topograph, where switches without nodes and without switches below them need no entry.
 fn of_topograph(model: &Tree) -> Result<NodeTree, TopologyError> {
     let mut named = Named::default();
     for (name, one) in model.get("switches").map_or(&[][..], Tree::keys) {
@@ -85,7 +85,7 @@ fn name_of<'a>(one: &'a Tree, key: &str) -> Result<&'a str, TopologyError> {
     text.ok_or_else(|| TopologyError::Entry { problem: format!("an entry has no `{key}`") })
 }
 
-/// Names under a key: a list in Slurm's brackets, or several; none without the key.
+/// Names under a key: a list in Slurm's bracket notation, or several; empty without the key.
 fn names(one: &Tree, key: &str) -> Result<Vec<String>, TopologyError> {
     let patterns: Vec<&str> = match one.get(key) {
         None | Some(Tree::Null) => Vec::new(),

@@ -24,7 +24,7 @@ pub struct ChakraTraces {
     stride: u32,
     /// Tasks of each pipeline rank.
     tasks: Vec<Vec<Task>>,
-    /// Number of each group of ranks, from 1.
+    /// Number of each group of ranks, counted from 1.
     groups: BTreeMap<Vec<u32>, u32>,
     /// Attributes, names and values, that every file begins with.
     about: Vec<[String; 2]>,
@@ -41,7 +41,7 @@ impl ChakraTraces {
     ///
     /// # Errors
     ///
-    /// [`TasksError`] where what ranks exchange is not made of collectives and messages.
+    /// [`TasksError`] if the ranks exchange data otherwise than by collectives and messages.
     pub fn new(checked: &CheckedPlan) -> Result<Self, TasksError> {
         let CheckedPlan { plan, problem, found, .. } = checked;
         if !plan.layout.micro_batches_by_group.is_empty() {
@@ -92,7 +92,7 @@ impl ChakraTraces {
         firsts.map(|rank| self.of_rank(rank).len() as u64 * u64::from(self.stride)).sum()
     }
 
-    /// JSON of the groups that collectives run in: the number of each, with its ranks.
+    /// JSON of the groups of ranks that run collectives: the number and the ranks of each group.
     pub fn groups(&self) -> String {
         let by_number: BTreeMap<u32, &Vec<u32>> =
             self.groups.iter().map(|(ranks, number)| (*number, ranks)).collect();
@@ -107,7 +107,7 @@ impl ChakraTraces {
     ///
     /// # Panics
     ///
-    /// If there are fewer ranks.
+    /// If the plan has no such rank.
     pub fn of_rank(&self, rank: u32) -> Vec<u8> {
         let tasks = &self.tasks[(rank / self.stride) as usize];
         let mut bytes = Vec::new();
@@ -236,12 +236,12 @@ fn collective_type(collective: Collective) -> (CollectiveType, &'static str) {
 }
 
 /// Bytes (`comm_size`) that a rank puts into a collective whose whole buffer has `bytes`: its shard for an all-gather,
-/// else all.
+/// otherwise the whole buffer.
 ///
 /// # Source
 ///
-/// ASTRA-sim, `astraccl/native_collectives/collective_algorithm/Ring.cc`: an all-gather ends with `data_size` times
-/// the ranks.
+/// ASTRA-sim, `astraccl/native_collectives/collective_algorithm/Ring.cc`: an all-gather ends with `data_size` times the
+/// number of ranks.
 fn own_size(collective: Collective, bytes: Bytes, num_ranks: u64) -> u64 {
     if collective == Collective::AllGather { bytes.shard(num_ranks).get() } else { bytes.get() }
 }
@@ -251,7 +251,8 @@ fn operations(flops: Flops) -> i64 {
     flops.get().max(1.0) as i64
 }
 
-/// Rounds task times to microseconds such that the sums over a rank's kernels and host tasks are rounded once each.
+/// Rounds task times to microseconds. The sum over a rank's kernels, and the sum over its host tasks, is rounded once
+/// only.
 #[derive(Default)]
 struct Clock {
     kernels: Nanos,

@@ -53,7 +53,7 @@ pub(super) fn file(
     program: &Program,
 ) -> (String, String) {
     match launcher {
-        // A process for each rank needs `mpirun` to start it.
+        // Programs with one process per rank need `mpirun` to start them.
         Launcher::Torchrun if program.starter == Starter::Mpi => mpirun::file(view, tool, program),
         Launcher::Torchrun => torchrun::file(view, tool, program),
         Launcher::Slurm => slurm::file(view, tool, program),
@@ -62,8 +62,8 @@ pub(super) fn file(
     }
 }
 
-/// The nodes in the order of their ranks, a line each, or where Slurm starts every rank, a line a rank; `None` where
-/// they are not known.
+/// The nodes in the order of their ranks, one per line; one line per rank if Slurm starts every rank. `None` if the
+/// nodes are not known.
 pub(super) fn hostfile(
     launcher: Launcher,
     view: &ExportView<'_>,
@@ -77,7 +77,7 @@ pub(super) fn hostfile(
     let lines = match launcher {
         Launcher::Slurm if is_mpi => gpus as usize,
         Launcher::Slurm | Launcher::Mpirun => 1,
-        // A process for each rank needs `mpirun` to start it.
+        // Programs with one process per rank need `mpirun` to start them.
         Launcher::Torchrun if is_mpi => 1,
         Launcher::Torchrun | Launcher::Kubernetes => return None,
     };

@@ -12,14 +12,14 @@ pub(super) const HOSTFILE: &str = "hostfile";
 /// Name, value and reason of an environment variable.
 pub(in super::super) type Variable = [&'static str; 3];
 
-/// Variable of PyTorch's allocator, of which predictions assume that it wastes little.
+/// Environment variable of PyTorch's allocator that reduces its waste; predictions assume that the waste is small.
 pub(in super::super) const EXPANDABLE_SEGMENTS: Variable = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "expandable_segments:True",
     "less of the allocator's memory lies idle",
 ];
 
-/// Variable that gives kernels one queue.
+/// Environment variable that gives kernels a single queue.
 pub(in super::super) const ONE_QUEUE: Variable = [
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "1",
@@ -29,7 +29,7 @@ pub(in super::super) const ONE_QUEUE: Variable = [
 /// A program that is started on every rank, with its arguments.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Program {
-    /// Name in the names of files.
+    /// Name of the program, used in file names.
     pub(in super::super) name: &'static str,
     /// Words of the command before the arguments: a script or module for Python, or the executor's command.
     pub(in super::super) command: Vec<String>,
@@ -48,7 +48,7 @@ pub(in super::super) struct Program {
 }
 
 impl Program {
-    /// A word for a shell; of a file next to the script, its path.
+    /// A word quoted for a shell; if it names a file next to the script, the path of that file.
     fn word(&self, word: &str) -> String {
         let is_extra_file = self.extra_files.iter().any(|file| file.name == word);
         if is_extra_file { format!("\"$HERE/{word}\"") } else { quoted(word) }
@@ -73,7 +73,7 @@ impl Starter {
         matches!(self, Self::Accelerate { .. })
     }
 
-    /// Line that exports the script's folder to a nested shell, where that reads it.
+    /// Line that exports the script's folder, for starters that run a nested shell which reads it.
     pub(super) const fn export_here(self) -> &'static str {
         if self.is_accelerate() { "export HERE\n" } else { "" }
     }
@@ -100,7 +100,7 @@ impl Starter {
 /// Shell line that sets `HERE` to the folder of the running script.
 pub(super) const HERE: &str = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)";
 
-/// Lines that `export` the variables of the program and of the network, after `here`, the line that sets `HERE`.
+/// Lines that `export` the variables of the program and of the network. They follow `here`, the line that sets `HERE`.
 pub(super) fn exports(view: &ExportView<'_>, program: &Program, here: &str) -> String {
     let mut text = String::new();
     if !program.extra_files.is_empty() {

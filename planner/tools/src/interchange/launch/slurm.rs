@@ -18,7 +18,7 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     let start = if view.plan.hosts.is_empty() {
         start
     } else {
-        // Files that the program reads have set it already.
+        // If the program reads files, `HERE` is set already.
         let here =
             if program.extra_files.is_empty() { here(program) + "\n" } else { String::new() };
         format!(
@@ -86,7 +86,8 @@ const fn keeps_checkpoints(view: &ExportView<'_>, program: &Program) -> bool {
         && !matches!(view.training.data_parallel_method, DataParallelMethod::Asynchronous { .. })
 }
 
-/// Shell lines that find the script's folder: `sbatch` runs a copy, but Slurm knows the original's path and arguments.
+/// Shell lines that find the script's folder. `sbatch` runs a copy of the script, but Slurm knows the original's path
+/// and arguments.
 fn here(program: &Program) -> String {
     format!(
         "HERE=$(scontrol show job \"$SLURM_JOB_ID\" | sed -n 's|^ *Command=\\(.*\\)/{}.*|\\1|p')\n\
@@ -97,7 +98,7 @@ fn here(program: &Program) -> String {
 
 /// `srun` command with a task for each rank.
 fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
-    // With block distribution, nodes that ranks do not fill would get equal numbers of ranks.
+    // With block distribution, nodes that the ranks do not fill would get equal numbers of ranks.
     let places = if !view.plan.hosts.is_empty() {
         "--distribution=arbitrary"
     } else if is_even(view) {
@@ -123,7 +124,7 @@ fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
 
 /// `srun` command with a task for each node, which starts the node's ranks.
 fn start_nodes(view: &ExportView<'_>, program: &Program) -> String {
-    // Slurm numbers nodes in an order of its own; tasks follow the file.
+    // Slurm numbers nodes in its own order, whereas tasks follow the order of the host file.
     let [places, rank] = if view.plan.hosts.is_empty() {
         ["--ntasks-per-node=1 --distribution=block", "SLURM_NODEID"]
     } else {

@@ -8,7 +8,7 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     (format!("{}.sh", program.name), text(view, tool, program))
 }
 
-/// Text of the script; the Kubernetes manifest has it too.
+/// Text of the script, which the Kubernetes manifest contains too.
 pub(super) fn text(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
     let last = nodes - 1;

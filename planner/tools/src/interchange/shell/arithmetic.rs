@@ -7,7 +7,7 @@ use super::text::Text;
 use super::word::is_name;
 
 impl Scope<'_> {
-    /// `true` or `false` for the test `((..))`; what it sets is unknown.
+    /// `true` or `false` for the test `((..))`; variables that it sets become unknown.
     pub(super) fn truth(&mut self, text: &str) -> Text {
         for part in text.split([';', ',']) {
             if let Some((name, value)) = set_by(part) {
@@ -24,7 +24,8 @@ impl Scope<'_> {
         }
     }
 
-    /// Sets what expressions such as `I = 0` and `I++` set; returns whether each of them sets something.
+    /// Executes the assignments in expressions such as `I = 0` and `I++`; returns whether each expression is an
+    /// assignment.
     pub(super) fn calculate(&mut self, text: &str) -> bool {
         let mut all = text.split(',').map(set_by);
         all.all(|it| it.map(|(name, value)| self.set(name, self.arithmetic(&value))).is_some())
@@ -32,7 +33,7 @@ impl Scope<'_> {
 
     /// Value of integer arithmetic with comparisons, `&& || + - * / % ** ? :` and brackets.
     pub(super) fn arithmetic(&self, text: &str) -> Text {
-        if text.contains("$(") || text.contains('`') {
+        if text.contains("$(") || text.contains('`') || text.len() > MOST_BYTES {
             return Text::unknown(&format!("$(({text}))"));
         }
         let chars = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
@@ -65,6 +66,9 @@ fn set_by(expression: &str) -> Option<(&str, String)> {
     step.or_else(assigned).filter(|(name, _)| is_name(name))
 }
 
+/// Limit of the bytes of an expression: each nested bracket takes stack space.
+const MOST_BYTES: usize = 512;
+
 /// Operators of each level of precedence, the weakest first.
 const OPERATORS: [&[&str]; 6] =
     [&["||"], &["&&"], &["==", "!="], &["<=", ">=", "<", ">"], &["+", "-"], &["*", "/", "%"]];
@@ -79,7 +83,7 @@ struct Arithmetic<'a> {
 }
 
 impl Arithmetic<'_> {
-    /// Value of `A ? B : C`, or of what operators join.
+    /// Value of `A ? B : C`, or of an expression of binary operators.
     fn choice(&mut self) -> Option<i64> {
         let value = self.value(0)?;
         if !self.starts("?") {
@@ -103,7 +107,7 @@ impl Arithmetic<'_> {
         base.checked_pow(exponent)
     }
 
-    /// Value of what operators of a level of precedence, or of stronger ones, join.
+    /// Value of an expression of operators of this or a higher level of precedence.
     fn value(&mut self, level: usize) -> Option<i64> {
         let Some(operators) = OPERATORS.get(level) else { return self.power() };
         let mut value = self.value(level + 1)?;

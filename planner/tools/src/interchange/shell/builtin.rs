@@ -6,9 +6,6 @@ use super::reader::Reader;
 use super::text::Text;
 use super::word::is_name;
 
-/// Commands that set variables, other than by assignments in their words.
-const SETTERS: [&str; 7] = ["read", "mapfile", "readarray", "getopts", "let", "printf", "unset"];
-
 /// Commands that set variables by assignments in their words.
 const DECLARERS: [&str; 5] = ["export", "declare", "typeset", "readonly", "local"];
 
@@ -93,7 +90,7 @@ impl Reader<'_> {
                     self.scope.taken(name);
                 }
             }
-            _ if SETTERS.contains(&name) => {
+            ("mapfile" | "readarray" | "getopts", _) => {
                 let names = arguments.into_iter().flatten();
                 names.filter(|it| !it.starts_with('-')).for_each(|it| self.scope.forget(it));
             }

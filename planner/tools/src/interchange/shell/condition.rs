@@ -14,8 +14,8 @@ pub(super) fn is_test(words: &[Text]) -> bool {
 /// a file test.
 pub(super) fn holds(words: &[Text]) -> Option<bool> {
     let texts: Vec<&str> = words.iter().map(Text::as_known).collect::<Option<_>>()?;
-    match texts.as_slice() {
-        ["!", rest @ ..] => holds(&words[words.len() - rest.len()..]).map(|holds| !holds),
+    let (is_negated, texts) = without_negations(&texts);
+    let holds = match texts {
         ["true" | ":"] => Some(true),
         ["false"] => Some(false),
         ["[[", left, "=~", right @ .., "]]"] => pattern::is_found(&right.concat(), left),
@@ -26,13 +26,20 @@ pub(super) fn holds(words: &[Text]) -> Option<bool> {
             expression(inner)
         }
         _ => None,
-    }
+    };
+    holds.map(|it| it != is_negated)
+}
+
+/// The words without leading `!`s, and whether these negate the result.
+fn without_negations<'a, 'w>(words: &'a [&'w str]) -> (bool, &'a [&'w str]) {
+    let count = words.iter().take_while(|it| **it == "!").count();
+    (count % 2 == 1, &words[count..])
 }
 
 fn expression(words: &[&str]) -> Option<bool> {
-    match *words {
-        ["!", ref rest @ ..] => expression(rest).map(|holds| !holds),
-        // A test of one word, as `-n` alone is where its operand was an empty unquoted variable.
+    let (is_negated, words) = without_negations(words);
+    let holds = match *words {
+        // A test of one word: `-n` alone remains if its operand was an empty unquoted variable.
         [] => Some(false),
         [word] if !word.contains(PATTERN) => Some(!word.is_empty()),
         ["-n", word] => Some(!word.is_empty()),
@@ -54,13 +61,14 @@ fn expression(words: &[&str]) -> Option<bool> {
             }
         }
         _ => None,
-    }
+    };
+    holds.map(|it| it != is_negated)
 }
 
 /// Characters of patterns.
 const PATTERN: [char; 3] = ['*', '?', '['];
 
-/// Returns whether a word matches one of some patterns; `None` if that is not known.
+/// Returns whether a word matches any of some patterns; `None` if that is unknown.
 pub(super) fn matches(word: &str, patterns: &[Text]) -> Option<bool> {
     for pattern in patterns {
         match pattern.as_known()? {

@@ -23,7 +23,7 @@ pub(super) fn goes_on(before: &Command, words: &[Word]) -> bool {
     is_program(first) && !has_program(before) && STARTERS.contains(&name)
 }
 
-/// Returns whether a line that begins with a list of which nothing is known continues the options of the line before.
+/// Returns whether a line that begins with a list of unknown content continues the options of the line before.
 pub(super) fn list_goes_on(before: &Command, ended: usize, statement: &[Token]) -> bool {
     let Some(Token::Word { pieces, line }) = statement.first() else { return false };
     let is_list =
@@ -45,7 +45,7 @@ fn has_program(command: &Command) -> bool {
     command.words.iter().any(|it| is_program(&it.text) || ["-m", "-c"].contains(&it.text.as_str()))
 }
 
-/// Error for a command that ends with a line of a text although its words go on.
+/// Error for a command that ends at a line although its words continue on the next.
 pub(super) fn ended_early(text: &str, ended: usize, line: usize, word: String) -> ShellError {
     let last = text.lines().nth(ended.saturating_sub(1)).unwrap_or_default().trim();
     let end = match last.chars().next() {

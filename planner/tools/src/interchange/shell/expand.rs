@@ -13,15 +13,15 @@ pub(super) struct Scope<'a> {
     variables: BTreeMap<String, Vec<Text>>,
     /// Variables that the user sets.
     given: &'a BTreeMap<String, String>,
-    /// Arguments of the function or nested script that is read; `None` for the script itself.
+    /// Arguments of the function or nested script that is being read; `None` in the script itself.
     arguments: Option<Vec<Text>>,
     /// Bytes that expansions have produced so far.
     spent: usize,
     /// Nesting depth of command substitutions.
     depth: usize,
-    /// True if all scripts whose lines the script takes are known.
+    /// True if all scripts that the script sources are known.
     pub(super) is_whole: bool,
-    /// True if a value or all of them are larger than their limit.
+    /// True if a value, or all values together, exceed their limit.
     pub(super) is_too_large: bool,
 }
 
@@ -41,7 +41,7 @@ const MOST_NUMBERS: i64 = 10_000;
 const ALL: [&str; 2] = ["@", "*"];
 
 impl<'a> Scope<'a> {
-    /// Variables that the user sets, over those of the script's surroundings.
+    /// Variables that the user sets, which override those of the script's surroundings.
     pub(super) fn new(
         given: &'a BTreeMap<String, String>,
         outer: &BTreeMap<String, String>,
@@ -59,9 +59,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A variable set only in one branch: takes the user's value, else what it is set to is unknown. What was there
-    /// before `+=`, or before an addition to itself, stays. An unknown value names the variables in `because`, if any,
-    /// instead of this one.
+    /// Assigns a variable in a branch that may not run: it takes the user's value, else becomes unknown. With `+=`, or
+    /// if the variable is added to itself, its earlier value stays in front. The unknown value names the variables in
+    /// `because` if there are any, else this variable.
     pub(super) fn leave_open(
         &mut self,
         name: &str,
@@ -101,7 +101,7 @@ impl<'a> Scope<'a> {
         self.variables.insert(name.to_owned(), words);
     }
 
-    /// Declares a variable that a branch not taken sets: empty, unless it is set already.
+    /// Declares a variable that an untaken branch sets: it is empty, unless it is set already.
     pub(super) fn declare(&mut self, name: &str) {
         self.variables.entry(name.to_owned()).or_insert_with(|| vec![Text::default()]);
     }
@@ -111,7 +111,7 @@ impl<'a> Scope<'a> {
         self.variables.insert(name.to_owned(), vec![value]);
     }
 
-    /// Sets `$1`, `$2` and so on, for a function or a nested script; returns those before.
+    /// Sets `$1`, `$2` and so on for a function or a nested script; returns the previous ones.
     pub(super) fn with_arguments(&mut self, words: Option<Vec<Text>>) -> Option<Vec<Text>> {
         std::mem::replace(&mut self.arguments, words)
     }
@@ -123,12 +123,12 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Takes a variable away, and returns its value.
+    /// Removes a variable and returns its value.
     pub(super) fn taken(&mut self, name: &str) -> Option<Vec<Text>> {
         self.variables.remove(name)
     }
 
-    /// Gives a variable its value of before, or none.
+    /// Restores the previous value of a variable; without one, removes the variable.
     pub(super) fn put(&mut self, name: &str, value: Option<Vec<Text>>) {
         match value {
             Some(value) => drop(self.variables.insert(name.to_owned(), value)),
@@ -155,7 +155,8 @@ impl<'a> Scope<'a> {
             Value::List(words) => (words.iter().flat_map(|it| self.words(it)).collect(), true),
             Value::One(pieces) => (vec![self.joined(pieces)], false),
         };
-        // A command of which nothing is known gives way to the user's value, and is called as the variable.
+        // If the output of a command is wholly unknown, the user's value replaces it; without one, the unknown part is
+        // named after the variable.
         if let ([text], Value::One(pieces)) = (new.as_mut_slice(), value)
             && is_command(pieces)
             && text.is_hole()
@@ -314,13 +315,14 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Restores the variables of `before`; what is spent keeps counting.
+    /// Restores the variables of `before`; the bytes that were spent keep counting.
     pub(super) fn restore(&mut self, before: Self) {
         let (spent, is_too_large) = (self.spent, self.is_too_large);
         *self = Self { spent, is_too_large, ..before };
     }
 
-    /// All arguments: those of a function, or those that the user gives to the script; else it is read without.
+    /// All arguments: those of a function, or those that the user gives to the script; without the latter, the script
+    /// is read without arguments.
     fn all_arguments(&self) -> Vec<Text> {
         self.arguments.clone().unwrap_or_else(|| {
             let given = (1..).map_while(|place: usize| self.given.get(&place.to_string()));
@@ -349,7 +351,7 @@ impl<'a> Scope<'a> {
         self.given.get(name).map_or_else(|| Text::unknown(name), |it| Text::known(it))
     }
 
-    /// Marks a variable as set by what is not known.
+    /// Marks a variable as set to an unknown value.
     pub(super) fn forget(&mut self, name: &str) {
         self.set(name, self.given_or_unknown(name));
     }
@@ -368,7 +370,7 @@ impl<'a> Scope<'a> {
                 _ => words,
             };
         }
-        // A slice of a list from 0, or of all arguments from 1.
+        // A slice. Lists are indexed from 0, all arguments from 1.
         let is_list = |it: &str| ALL.contains(&it) || it.ends_with("[@]") || it.ends_with("[*]");
         if let Some((list, slice)) = text.split_once(':').filter(|(list, _)| is_list(list)) {
             let bounds: Result<Vec<usize>, _> =
@@ -403,14 +405,14 @@ impl<'a> Scope<'a> {
                 vec![Text::known(&self.given[text])]
             }
             "[@]" | "[*]" => match (value, self.given.get(name)) {
-                // A list that the user sets is one text, with blanks between its words.
+                // A list that the user sets is one text whose words are separated by blanks.
                 (Some(words), Some(given)) if words == [Text::known(given)] => {
                     given.split_ascii_whitespace().map(Text::known).collect()
                 }
                 (Some(words), _) => {
                     words.into_iter().map(|it| keyed(&it).map_or(it.clone(), |it| it.1)).collect()
                 }
-                // No list comes from the environment, so one that nothing sets is empty.
+                // The environment has no lists, so a list that no script sets is empty.
                 (None, _) if self.is_whole => Vec::new(),
                 (None, _) => vec![Text::unknown(name)],
             },
@@ -434,12 +436,12 @@ impl<'a> Scope<'a> {
                         }
                         vec![word]
                     }
-                    // What depends on an unknown value depends on what that depends on.
+                    // A value with unknown parts passes on the names that these depend on.
                     _ if value.iter().flatten().any(Text::is_hole) => {
                         let names = value.iter().flatten().flat_map(Text::unknown_names);
                         vec![Text::depending(names.collect())]
                     }
-                    // Of a part of what is unknown, the whole can be said.
+                    // For a part of an unknown variable, the user can set the whole variable.
                     _ if value.is_none() && !name.is_empty() => vec![Text::unknown(name)],
                     _ => {
                         let operator = self.default(rest);
@@ -485,7 +487,7 @@ impl<'a> Scope<'a> {
         length.map_or_else(|| Text::unknown(name), |it| Text::known(&it.to_string()))
     }
 
-    /// Words of a default value in an expansion: quotes within are those of a command.
+    /// Words of a default value in an expansion; quotes in it are parsed as in a command.
     fn default_words(&mut self, text: &str) -> Vec<Text> {
         let is_word = |token: &Token| matches!(token, Token::Word { .. });
         let quoted = text.contains(['"', '\'']).then(|| tokens(text).ok()).flatten();
@@ -506,7 +508,7 @@ impl<'a> Scope<'a> {
         words
     }
 
-    /// Default value in an expansion, which may have others in it.
+    /// Default value in an expansion; it may contain further expansions.
     fn default(&mut self, text: &str) -> Text {
         let text = text.trim_matches(|c| c == '"' || c == '\'');
         if self.depth >= DEEPEST_EXPANSION {
@@ -519,7 +521,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Returns whether pieces are the output of a command, or arithmetic with it.
+/// Returns whether pieces are the output of a command, or arithmetic that contains one.
 fn is_command(pieces: &[WordPart]) -> bool {
     match pieces {
         [WordPart::Command { .. }] => true,

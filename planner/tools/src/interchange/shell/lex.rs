@@ -91,9 +91,10 @@ impl Token {
     }
 }
 
-/// The tokens of a script. A test in `[[ .. ]]` of several parts is as many tests, which `&&` and `||` join.
+/// The tokens of a script. A test `[[ .. ]]` with several parts becomes one test for each part, joined by `&&` and
+/// `||`.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
-    // Line ends of Windows become `\n`, within quotes too.
+    // Windows line ends become `\n`, also within quotes.
     let mut lexer = Lexer::new(&text.replace("\r\n", "\n"));
     let mut tokens = Vec::new();
     // Line of the test that is open.
@@ -118,12 +119,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
     Ok(tokens)
 }
 
-/// Pieces of a text in which expansions count, but quotes do not.
+/// Pieces of a text in which expansions are recognised, but quotes are not.
 pub(super) fn expandable(text: &str) -> Result<Vec<WordPart>, ShellError> {
     Lexer::new(text).pieces(Within::Text)
 }
 
-/// Kind of text that consists of pieces.
+/// Kind of text that is read into pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     /// A word: up to a blank or the end of the command.
@@ -138,7 +139,7 @@ struct Lexer {
     chars: Vec<char>,
     at: usize,
     line: usize,
-    /// Places of the line's end before a here-document, and of what follows that document.
+    /// Places of the line's end before a here-document, and of the text after the document.
     here: Option<(usize, usize)>,
     /// Nesting depth of command substitutions.
     depth: usize,
@@ -237,7 +238,7 @@ impl Lexer {
         text
     }
 
-    /// Placeholder for what the user has to fill in that begins here, such as `<PATH TO DATA>`.
+    /// Placeholder that begins here and that the user has to fill in, such as `<PATH TO DATA>`.
     fn placeholder(&mut self) -> Option<String> {
         let rest = &self.chars[self.at + 1..];
         let end =
@@ -300,7 +301,8 @@ impl Lexer {
         Ok(is_output.then_some(Token::Output { file: pieces, line }))
     }
 
-    /// Text of a here-document, up to a line. It begins after the command's line, or after the document before it.
+    /// Text of a here-document, up to the line `last`. It begins after the command's line, or after the previous
+    /// document.
     fn here_document(&mut self, last: &str) -> String {
         let is_end = |at: &usize| self.chars[*at] == '\n' && self.chars[at - 1] != '\\';
         let end = (self.at..self.chars.len()).find(is_end).unwrap_or(self.chars.len());
@@ -364,7 +366,7 @@ impl Lexer {
         self.starts("<(") || self.starts(">(")
     }
 
-    /// Pieces of a word. A character that is no word and no end is skipped, so that reading goes on.
+    /// Pieces of a word. A character that neither belongs to a word nor ends one is skipped, so that reading continues.
     fn word(&mut self) -> Result<Vec<WordPart>, ShellError> {
         if self.is_process() {
             let sign = self.next().unwrap_or_default();
@@ -379,7 +381,7 @@ impl Lexer {
         Ok(pieces)
     }
 
-    /// Pieces of a word, of what is in double quotes, or of a text, up to its end.
+    /// Pieces of a word, of a double-quoted text or of a plain text, up to its end.
     fn pieces(&mut self, within: Within) -> Result<Vec<WordPart>, ShellError> {
         let line = self.line;
         let quoted = within != Within::Word;
@@ -455,7 +457,7 @@ impl Lexer {
         }
     }
 
-    /// Refuses a backslash that was meant to join lines, but has blanks or a comment after it.
+    /// Refuses a backslash that was meant to join lines but is followed by blanks or a comment.
     fn check_backslash(&self) -> Result<(), ShellError> {
         let is_blank = |c: &&char| matches!(**c, ' ' | '\t');
         let blanks = self.chars[self.at + 1..].iter().take_while(is_blank).count();
@@ -481,7 +483,7 @@ impl Lexer {
         }
     }
 
-    /// Expansion that a dollar sign begins.
+    /// Expansion that begins with a dollar sign.
     fn expansion(&mut self, quoted: bool) -> Result<WordPart, ShellError> {
         self.next();
         if self.starts("((") {
@@ -510,7 +512,7 @@ impl Lexer {
         Ok(WordPart::Variable { text, quoted })
     }
 
-    /// Letters, digits and `_` that begin here.
+    /// The name of letters, digits and `_` that begins here.
     fn name(&mut self) -> String {
         let is_part = |c: &&char| c.is_ascii_alphanumeric() || **c == '_';
         let name: String = self.chars[self.at..].iter().take_while(is_part).collect();
@@ -538,8 +540,8 @@ impl Lexer {
         }
     }
 
-    /// Text of the commands up to the bracket that closes the one here. Where these have no end, such as that of a
-    /// quote, brackets alone count.
+    /// Text of the commands up to the bracket that closes the one here. If the commands cannot be read to their end,
+    /// for example because of an unclosed quote, only brackets are counted.
     fn substitution(&mut self) -> Result<String, ShellError> {
         let before = (self.at, self.line, self.here);
         self.depth += 1;
@@ -552,7 +554,7 @@ impl Lexer {
         self.bracketed('(', ')', usize::MAX)
     }
 
-    /// Passes over the commands up to the bracket that closes the one here; returns whether there is one.
+    /// Skips the commands up to the bracket that closes the one here; returns whether there is one.
     fn closes(&mut self) -> Result<bool, ShellError> {
         let mut depth = 0usize;
         while let Some(token) = self.token()? {
@@ -570,7 +572,7 @@ impl Lexer {
 /// Limit of the bytes in `((..))`.
 const MOST_CONDITION_BYTES: usize = 256;
 
-/// Limit of the nesting of command substitutions that are read by their commands.
+/// Limit of the nesting of command substitutions whose commands are read to find their end.
 const DEEPEST_SUBSTITUTION: usize = 16;
 
 fn flush(pieces: &mut Vec<WordPart>, text: &mut String, quoted: bool) {

@@ -1,4 +1,4 @@
-//! Loops, as far as their rounds are known.
+//! Loops whose iterations are known.
 
 use super::continued::starts;
 use super::lex::{Token, WordPart};
@@ -7,12 +7,12 @@ use super::syntax::{Statement, each, has_any};
 use super::text::Text;
 use super::word::ShellError;
 
-/// Limit of the rounds of a loop.
+/// Limit of the iterations of a loop.
 const MOST_ROUNDS: usize = 1_000;
 
 impl Reader<'_> {
-    /// Executes a loop; returns whether its rounds are known. Of one that starts a program until that succeeds, or for
-    /// ever, the first round counts.
+    /// Executes a loop; returns whether its iterations are known. If a loop starts a program until it succeeds, or
+    /// forever, the first iteration counts.
     pub(super) fn looped(
         &mut self,
         keyword: &str,
@@ -54,7 +54,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Executes one round of a loop, of which more may follow: what it sets is unknown after it.
+    /// Executes one iteration of a loop that may have more: variables that the loop sets are unknown after it.
     fn once(&mut self, body: &[Statement]) -> Result<bool, ShellError> {
         self.run(body, false)?;
         self.because.clear();
@@ -85,7 +85,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Executes the body of a loop of the form `for ((I = 0; I < 4; I++))`; returns whether its rounds are known.
+    /// Executes the body of a loop of the form `for ((I = 0; I < 4; I++))`; returns whether its iterations are known.
     fn counted(
         &mut self,
         header: &[Statement],
@@ -110,7 +110,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether a command is one of those that end a round of a loop, or all of them.
+/// Returns whether a command is one of `commands`, which end an iteration or the whole loop.
 fn ends(tokens: &[Token], commands: &[&str]) -> bool {
     tokens.first().and_then(Token::plain).is_some_and(|it| commands.contains(&it))
 }

@@ -14,7 +14,8 @@ use super::word::ShellError;
 const SHELLS: [&str; 3] = ["bash", "sh", "zsh"];
 
 impl Reader<'_> {
-    /// Executes the script that a command runs, or writes the file that it writes; returns whether that is all it does.
+    /// Executes the script that a command runs, or records the file that it writes; returns whether the command does
+    /// nothing else.
     pub(super) fn nested(
         &mut self,
         name: &str,
@@ -73,7 +74,8 @@ impl Reader<'_> {
         (here, output)
     }
 
-    /// Notes the file that a command which may not run writes: where nothing else does, it is that file.
+    /// Records the file that a command writes, if it is unknown whether the command runs. The record counts only if
+    /// nothing else writes the file.
     pub(super) fn may_write(&mut self, command: &[Token]) {
         if let (Some(text), Some(file)) = self.redirected(command)
             && let Some(text) = text.as_known()
@@ -96,13 +98,14 @@ impl Reader<'_> {
         let next = place + 1 + inline.map_or(options.count(), |it| it + 1);
         let next = next + usize::from(texts.get(next).is_some_and(|it| it == "--"));
         let Some(script) = command.get(next) else { return Ok(false) };
-        // What follows the script are its arguments; of a text, the first is its name.
+        // The words after the script are its arguments; after `-c` and its text, the first word is the name instead.
         let from = (next + 1 + usize::from(inline.is_some())).min(command.len());
         let arguments = command[from..].to_vec();
         let before = &command[..place];
         if inline.is_some() {
             let text = script.source();
-            // A text in double quotes has the arguments around it, as far as they are not known.
+            // A text in double quotes refers to the enclosing script's arguments; those that are unknown are not
+            // expanded yet.
             let arguments = (!arguments.is_empty()).then_some(arguments.as_slice());
             self.in_shell(before, |reader| reader.script_of(&text, line, arguments))?;
             return Ok(true);
@@ -111,8 +114,8 @@ impl Reader<'_> {
         self.in_shell(before, |reader| reader.file(&script, line, Some(&arguments)))
     }
 
-    /// Executes what a shell does that a command starts: its variables end with it. Variables count even if they are
-    /// not exported: a missing export is no matter of the settings.
+    /// Executes the statements of a shell that a command starts; variables that these set end with the shell. Variables
+    /// count even if they are not exported, since a missing export is not a fault of the settings.
     fn in_shell<T>(
         &mut self,
         before: &[Text],
@@ -146,7 +149,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Executes the text of a script that a line runs, with arguments of its own or those around it.
+    /// Executes the text of a script that a line runs, with its own arguments or those of the enclosing script.
     fn script_of(
         &mut self,
         text: &str,

@@ -2,7 +2,7 @@
 
 use regex_lite::{NoExpand, Regex};
 
-/// Regular expression of a pattern with `*`, `?` and `[..]`; `None` for one of more.
+/// Regular expression for a pattern with `*`, `?` and `[..]`; `None` if the pattern has other syntax.
 fn expression(pattern: &str) -> Option<String> {
     let mut text = String::new();
     let mut chars = pattern.chars().peekable();
@@ -27,12 +27,12 @@ fn expression(pattern: &str) -> Option<String> {
     Some(text)
 }
 
-/// Regular expression that matches a text that is the pattern from end to end; `None` if that is not known.
+/// Regular expression that matches a pattern from end to end; `None` if the pattern is not supported.
 fn whole(pattern: &str) -> Option<Regex> {
     Regex::new(&format!("(?s)^(?:{})$", expression(pattern)?)).ok()
 }
 
-/// Returns whether a text matches a pattern whole; `None` if that is not known.
+/// Returns whether a text matches a whole pattern; `None` if that is unknown.
 pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
     whole(pattern).map(|it| it.is_match(text))
 }
@@ -42,12 +42,12 @@ pub(super) fn is_found(expression: &str, text: &str) -> Option<bool> {
     Regex::new(expression).ok().map(|it| it.is_match(text))
 }
 
-/// Operators that remove what matches a pattern: whether from the front, and whether the longest match.
+/// Operators that remove the part that matches a pattern; whether from the front, and whether the longest match.
 const REMOVING: [(&str, bool, bool); 4] =
     [("##", true, true), ("#", true, false), ("%%", false, true), ("%", false, false)];
 
-/// A value as an expansion changes it: `##PATTERN`, `%PATTERN`, `//PATTERN/TEXT`, `:FROM:COUNT`, `,,` and the like;
-/// `None` for another.
+/// A value changed by an expansion: `##PATTERN`, `%PATTERN`, `//PATTERN/TEXT`, `:FROM:COUNT`, `,,` and the like; `None`
+/// for an unknown operator.
 pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
     match operator {
         "^^" => return Some(value.to_uppercase()),

@@ -27,28 +27,28 @@ pub(super) struct Reader<'a> {
     /// Scripts that may be run, by their names.
     pub(super) files: &'a BTreeMap<String, String>,
     way: &'a Way,
-    /// Variables of the function that is executed, as they are outside of it; `None` outside of functions.
+    /// Values that local variables of the function being executed had outside of it; `None` outside of functions.
     pub(super) locals: Option<Locals>,
     /// Bodies of functions.
     functions: BTreeMap<String, Rc<Statement>>,
-    /// Words of the commands that start the shell whose script is executed.
+    /// Words of the commands that start the shell whose script is being executed.
     pub(super) before: Vec<Text>,
-    /// Line of the outermost script that starts it.
+    /// Line of the outermost script that starts the nested script being executed.
     pub(super) started: Option<usize>,
-    /// Line with which the last command ends.
+    /// Line on which the last command ends.
     pub(super) ended: usize,
     /// Nesting depth of functions, subshells and branches.
     pub(super) depth: usize,
     /// Statements left until the limit.
     left: usize,
-    /// Depth of branches of which it is unknown whether they run.
+    /// Nesting depth of branches that may not run.
     guesses: usize,
-    /// Unknown variables on which it depends whether the current command runs.
+    /// Unknown variables that decide whether the current command runs.
     pub(super) because: BTreeSet<String>,
 }
 
 impl<'a> Reader<'a> {
-    /// Interpreter of a text with the variables that the user sets, and those around the script.
+    /// Interpreter of a text, with the variables that the user sets and those of the script's surroundings.
     pub(super) fn new(
         text: &str,
         (set, outer): (&'a BTreeMap<String, String>, &BTreeMap<String, String>),
@@ -73,13 +73,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The script as far as it was executed.
+    /// The part of the script that was executed.
     pub(super) fn into_script(self) -> Script {
         Script { variables: self.scope.known(), ..self.script }
     }
 
-    /// Executes statements, of which it may be unknown whether they run. Returns whether the last succeeds, `None` if
-    /// unknown.
+    /// Executes statements; with `is_conditional`, it is unknown whether they run. Returns whether the last one
+    /// succeeds; `None` if unknown.
     pub(super) fn run(
         &mut self,
         statements: &[Statement],
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         Ok(succeeded)
     }
 
-    /// Executes a statement. Returns whether it succeeds, `None` if unknown.
+    /// Executes a statement. Returns whether it succeeds; `None` if unknown.
     fn execute(
         &mut self,
         statement: &Statement,
@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         Ok(Some(true))
     }
 
-    /// Guess whether a statement succeeds, where that is unknown: `None` if no way is followed. A test fails in the
-    /// first way, another command succeeds.
+    /// Guess of whether a statement succeeds, if that is unknown; `None` if no way is followed. In the first way, a
+    /// test fails and any other command succeeds.
     fn guessed(&mut self, statement: &Statement) -> Option<bool> {
         if matches!(statement.form, Form::Subshell(_)) {
             return None;
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
         Some((way == 0) != is_test)
     }
 
-    /// Number of the way that is followed at a branch on what is unknown; `None` if none is.
+    /// Number of the way that is followed at a branch on unknown values; `None` if none is followed.
     fn way_of(
         &mut self,
         line: usize,
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         keyword: &str,
         parts: &'s [(Decides, Vec<Statement>)],
     ) -> Option<(&'s [Statement], bool)> {
-        // Bodies that may run, with what they depend on; the last is certain to run if none before does.
+        // Bodies that may run, and the variables that decide this; `chosen` runs if none of them does.
         let mut may_run: Vec<&'s [Statement]> = Vec::new();
         let mut names = BTreeSet::new();
         let mut chosen: &[Statement] = &[];
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
         Some((chosen, is_guess))
     }
 
-    /// Words on which a body of a branch depends, and whether it runs if none before does; `None` if unknown.
+    /// Words on which a body of a branch depends, and whether the body runs if none before it does; `None` if unknown.
     fn decided(&mut self, decides: &Decides, body: &[Statement]) -> (Vec<Text>, Option<bool>) {
         match decides {
             Decides::Otherwise => (Vec::new(), Some(true)),
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Declares variables that statements which do not run assign: they are empty, unless set already.
+    /// Declares variables that are assigned in statements which do not run: they are empty, unless set already.
     pub(super) fn declare(&mut self, statements: &[Statement]) {
         each(statements, &mut |tokens| {
             self.may_write(tokens);
@@ -278,7 +278,7 @@ impl<'a> Reader<'a> {
         for token in tokens {
             match token {
                 Token::Word { pieces, .. } => all.extend(self.scope.words(pieces)),
-                // After the name of a command, an assignment is a word as others.
+                // After the name of a command, an assignment is an ordinary word.
                 Token::Assign { name, appends: false, value: Value::One(pieces), .. }
                     if !all.is_empty() =>
                 {
@@ -312,8 +312,8 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Result of a test whether variables are empty that nothing sets. They are, as for `${NAME:-VALUE}`, where what
-    /// the test decides on gives them a value; so are arguments of the script, which is read without any.
+    /// Result of a test for emptiness of variables that nothing sets. Such a variable counts as empty, as in
+    /// `${NAME:-VALUE}`, if the branch assigns it; so does an argument of the script, which is read without arguments.
     fn holds_unset(&mut self, test: &[Token], body: &[Statement]) -> Option<bool> {
         let is_empty = |it: &Token| match it {
             Token::Word { pieces, .. } => {
@@ -342,7 +342,7 @@ impl<'a> Reader<'a> {
         condition::holds(&words.iter().map(without).collect::<Vec<_>>())
     }
 
-    /// Executes assignments or a command, which ends with a line. Returns whether it succeeds, `None` if unknown.
+    /// Executes assignments or a command, which ends on line `last`. Returns whether it succeeds; `None` if unknown.
     fn command(
         &mut self,
         statement: &[Token],
@@ -429,7 +429,7 @@ impl<'a> Reader<'a> {
     pub(super) fn assign(&mut self, tokens: &[Token], is_conditional: bool) {
         for token in tokens {
             if let Token::Assign { name, appends, value, .. } = token {
-                // Where a branch is a guess, the user's value counts.
+                // If a branch is a guess, the user's value takes precedence.
                 let is_said = self.guesses > 0 && self.scope.is_given(name);
                 if is_conditional || is_said {
                     self.scope.leave_open(name, *appends, value, &self.because);
@@ -440,7 +440,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over a branch or loop that is not followed. Variables that it sets become unknown.
+    /// Skips a branch or loop that is not followed. Variables that it sets become unknown.
     fn skip(
         &mut self,
         line: usize,
@@ -452,7 +452,7 @@ impl<'a> Reader<'a> {
             Some((Decides::Patterns(subject, _), _)) => subject.iter().collect(),
             _ => Vec::new(),
         };
-        // A loop over the arguments of the script, which is read without any.
+        // A loop over the arguments of the script, which is read without arguments.
         let is_count =
             |piece: &WordPart| matches!(piece, WordPart::Variable { text, .. } if text == "#");
         let counts =
@@ -462,7 +462,7 @@ impl<'a> Reader<'a> {
         let mut is_start = false;
         let mut leave = |tokens: &[Token]| {
             for token in tokens {
-                // What only the arguments give is not known without them.
+                // Variables that are set only from arguments are unknown without arguments.
                 if let Token::Assign { name, .. } = token
                     && (!is_of_arguments || self.scope.first(name).is_some_and(Text::is_empty))
                 {
@@ -484,7 +484,7 @@ impl<'a> Reader<'a> {
 /// Commands that are taken to succeed, so that the command after their `&&` runs.
 const SAFE: [&str; 9] = ["cd", "mkdir", "echo", "source", ".", "set", "ulimit", "module", "shift"];
 
-/// Variables on which words depend and which a user can set.
+/// Variables that a user can set and on which words depend.
 fn variables_of(words: &[Text]) -> BTreeSet<String> {
     words.iter().flat_map(Text::unknown_names).filter(|it| is_name(it)).collect()
 }

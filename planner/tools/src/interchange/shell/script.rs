@@ -8,7 +8,8 @@ use super::word::Word;
 /// Commands and variables of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Script {
-    /// Commands in order; of a shell that another command starts, its own commands after the words of that one.
+    /// Commands in order. A command of a nested shell includes the words of the command that starts the shell, in front
+    /// of its own.
     pub(in super::super) commands: Vec<Command>,
     /// Options of the batch system, from `#SBATCH` lines.
     pub(in super::super) directives: BTreeMap<String, String>,
@@ -16,29 +17,29 @@ pub(in super::super) struct Script {
     pub(in super::super) variables: BTreeMap<String, String>,
     /// Files that the script writes, by their names.
     pub(in super::super) written: BTreeMap<String, String>,
-    /// Paths of scripts that it runs or takes the lines of, as far as they are known.
+    /// Paths of scripts that the script runs or sources, as far as they are known.
     pub(in super::super) runs: BTreeSet<String>,
-    /// Branches that depend on what is unknown, by their lines.
+    /// Branches that depend on unknown values, by line.
     pub(in super::super) open: BTreeMap<usize, Open>,
 }
 
-/// A branch that depends on what is unknown.
+/// A branch that depends on unknown values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Open {
-    /// Keyword that begins it, or the sign that joins commands.
+    /// Keyword that begins it, or the operator that joins commands.
     pub(in super::super) keyword: String,
     /// Variables on which it depends.
     pub(in super::super) variables: BTreeSet<String>,
-    /// Number of its ways, of which the first is that nothing but `else` runs.
+    /// Number of its ways. In the first way, only `else` runs.
     pub(in super::super) num_ways: usize,
 }
 
-/// Treatment of branches that depend on what is unknown.
+/// Treatment of branches that depend on unknown values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Way {
-    /// None is followed: what they set is unknown.
+    /// No way is followed: variables that the branches set become unknown.
     None,
-    /// The first way of each is followed, or the way of this number at this line.
+    /// The way of the given number is followed at each given line, and the first way everywhere else.
     One(BTreeMap<usize, usize>),
 }
 
@@ -51,7 +52,7 @@ impl Way {
         Self::One(BTreeMap::new())
     }
 
-    /// Every other way of one branch of a script, with the line of the branch.
+    /// All ways that differ from the first at one branch of a script, each with the line of that branch.
     pub(in super::super) fn others(script: &Script) -> Vec<(usize, Self)> {
         let open = script.open.iter().take(MOST_OPEN);
         let of_branch = |(line, open): (&usize, &Open)| {
@@ -62,7 +63,7 @@ impl Way {
     }
 }
 
-/// Commands that start none of the programs that their words name.
+/// Commands whose words may name programs that they do not start.
 const UTILITIES: [&str; 47] = [
     "[",
     "awk",
@@ -120,12 +121,13 @@ pub(in super::super) struct Command {
     pub(in super::super) line: usize,
     /// Words after expansion.
     pub(in super::super) words: Vec<Word>,
-    /// Variables at the command whose value is one known word; empty unless it sets some for itself.
+    /// Variables at the command whose value is one known word; empty unless the command sets variables for itself.
     pub(in super::super) variables: BTreeMap<String, String>,
 }
 
 impl Command {
-    /// Returns whether it does something with files or processes that its words name, and starts no program in them.
+    /// Returns whether the command only handles files or processes that its words name, and starts no program among
+    /// them.
     pub(in super::super) fn starts_nothing(&self) -> bool {
         let name = self.words.first().map_or("", |it| basename(&it.text));
         UTILITIES.contains(&name)

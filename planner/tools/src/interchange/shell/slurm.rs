@@ -1,6 +1,7 @@
-//! Options of Slurm's batch jobs, and the variables that it sets by them.
+//! Options of Slurm's batch jobs, and the variables that Slurm sets from them.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 /// Options of `#SBATCH` lines, such as `--nodes=8`.
 pub(super) fn directives(text: &str) -> BTreeMap<String, String> {
@@ -30,7 +31,7 @@ pub(super) fn directives(text: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// Variables that Slurm sets, each with the options of which one has its value.
+/// Variables that Slurm sets, each with the options that give its value.
 ///
 /// # Source
 ///
@@ -46,12 +47,17 @@ const VARIABLES: [(&str, [&str; 2]); 8] = [
     ("SLURM_GPUS_ON_NODE", ["--gpus-per-node", "--gres"]),
 ];
 
-/// Variables that Slurm sets for a job of these options, as far as the options have their values.
+/// Number in a value such as `8`, `gpu:8` or `gpu:h100:8`; GPUs may be listed with other resources, as in
+/// `gpu:8,lscratch:100`.
+pub(in super::super) fn count<T: FromStr>(value: &str) -> Option<T> {
+    let of_gpus = value.split(',').find(|it| it.starts_with("gpu:"));
+    of_gpus.unwrap_or(value).rsplit(':').next()?.parse().ok()
+}
+
+/// Variables that Slurm sets for a job with these options, as far as the options determine them.
 pub(super) fn variables(directives: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    // Of `gpu:h100:8`, the last is the number.
-    let count = |value: &str| value.rsplit(':').next()?.parse::<u64>().ok();
     let number = |names: &[&str]| {
-        names.iter().find_map(|name| directives.get(*name)).and_then(|it| count(it))
+        names.iter().find_map(|name| directives.get(*name)).and_then(|it| count::<u64>(it))
     };
     let of_nodes = || number(&["--nodes", "-N"])?.checked_mul(number(&["--ntasks-per-node"])?);
     let value = |name: &str, options: &[&str]| {

@@ -28,7 +28,7 @@ pub(super) enum Form {
         keyword: &'static str,
         /// Variable of `for` or `select`.
         variable: Option<String>,
-        /// Conditions of its bodies; of `for`, a command of its words. A loop has one.
+        /// Conditions with their bodies; for `for`, the condition is a command of its words. A loop has one part.
         parts: Vec<(Decides, Vec<Statement>)>,
     },
     /// Name and body of a function that is defined.
@@ -51,7 +51,7 @@ pub(super) enum Decides {
 }
 
 impl Statement {
-    /// Tokens of a command; none of another statement.
+    /// Tokens of a command; empty for other statements.
     pub(super) fn tokens(&self) -> &[Token] {
         match &self.form {
             Form::Command(tokens) => tokens,
@@ -89,7 +89,7 @@ pub(super) fn statements(text: &str) -> Result<Vec<Statement>, ShellError> {
     let mut all = Vec::new();
     while parser.at < tokens.len() {
         all.extend(parser.statements(&[])?);
-        // A closing word or bracket that nothing opens is passed over.
+        // A closing word or bracket without an opening one is skipped.
         parser.at += 1;
     }
     Ok(all)
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
         self.peek().or(self.tokens.last()).map_or(0, Token::line)
     }
 
-    /// Passes over a word, or a bracket, if it is next.
+    /// Consumes a word or a bracket if it comes next.
     fn accept(&mut self, word: &str) -> bool {
         let is_next = match word {
             "(" => self.ends_by() == Some(Break::Open),
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         Ok(all)
     }
 
-    /// Statements up to a closing word, and passes over that.
+    /// Statements up to a closing word, which is consumed.
     fn closed(&mut self, line: usize, ends: &[&str]) -> Result<Vec<Statement>, ShellError> {
         let all = self.statements(ends)?;
         self.peek().ok_or(ShellError::Open { line, what: "a branch or loop" })?;
@@ -298,7 +298,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns whether any command of some statements is of a kind.
+/// Returns whether any command of some statements satisfies a predicate.
 pub(super) fn has_any(statements: &[Statement], is_it: impl Fn(&[Token]) -> bool) -> bool {
     let mut has = false;
     each(statements, &mut |tokens| has |= is_it(tokens));

@@ -1,13 +1,13 @@
-//! Text of which parts are unknown.
+//! Text that may have unknown parts.
 
 use std::collections::BTreeSet;
 
 use super::word::Word;
 
-/// Values that a function's local variables had before it, restored at its end.
+/// Values that a function's local variables had before the function, restored at its end.
 pub(super) type Locals = Vec<(String, Option<Vec<Text>>)>;
 
-/// Text with holes, where something unknown stands.
+/// Text with holes at the places of unknown parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text {
     text: String,
@@ -36,7 +36,7 @@ impl Text {
         self.holes.is_empty().then_some(self.text.as_str())
     }
 
-    /// Returns whether it has neither text nor holes.
+    /// Returns whether the text has neither known bytes nor holes.
     pub(super) fn is_empty(&self) -> bool {
         self.text.is_empty() && self.holes.is_empty()
     }
@@ -46,7 +46,7 @@ impl Text {
         self.text.len()
     }
 
-    /// Returns whether nothing of it is known.
+    /// Returns whether no part of the text is known.
     pub(super) fn is_hole(&self) -> bool {
         self.text.is_empty() && !self.holes.is_empty()
     }
@@ -99,7 +99,7 @@ impl Text {
         parts
     }
 
-    /// The text as a shell would be given it, with an expansion for each hole.
+    /// The text as source for a nested shell, with an expansion for each hole.
     pub(super) fn source(&self) -> String {
         self.with_holes(|_, name| {
             let is_command = name.starts_with(['$', '`']);
@@ -116,7 +116,8 @@ impl Text {
         })
     }
 
-    /// The text with others in its holes, by the text before and the first name that one depends on.
+    /// The text with each hole filled; `filled` gets the text before the hole and the first name that the hole depends
+    /// on.
     fn with_holes(&self, filled: impl Fn(&str, &str) -> String) -> String {
         let mut text = String::new();
         let mut at = 0;

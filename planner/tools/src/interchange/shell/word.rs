@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::super::file::{basename, has_ending};
 
-/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles
-/// the text each time.
+/// Limit of the bytes of a variable: Linux passes no more to a program (`ARG_MAX` with a stack of 8 MiB). Repeated
+/// `A=$A$A` doubles the text each time.
 pub(super) const MOST_BYTES_OF_ONE: usize = 2 << 20;
 
 /// A word of a command after expansion.
@@ -23,20 +23,31 @@ impl Word {
         Self { text: text.to_owned(), unknown: BTreeSet::new() }
     }
 
-    /// Returns whether the word is a Python file whose name begins so.
+    /// Returns whether the word is a Python file whose name begins with `beginning`.
     pub(in super::super) fn is_python(&self, beginning: &str) -> bool {
         let name = basename(&self.text);
         has_ending(name, "py") && name.starts_with(beginning)
     }
 
+    /// Name of an option, without a value after `=`.
+    pub(in super::super) fn name(&self) -> &str {
+        self.text.split('=').next().unwrap_or_default()
+    }
+
     /// The word with `_` for `-` in the name of an option; many parsers accept both.
     pub(in super::super) fn underscored(&self) -> Self {
-        let Some(name) = self.text.strip_prefix("--") else { return self.clone() };
-        let (name, value) = match name.split_once('=') {
-            Some((name, value)) => (name, format!("={value}")),
-            None => (name, String::new()),
-        };
-        let text = format!("--{}{value}", name.replace('-', "_"));
+        self.spelled('-', "_")
+    }
+
+    /// The word with `-` for `_` in the name of an option.
+    pub(in super::super) fn dashed(&self) -> Self {
+        self.spelled('_', "-")
+    }
+
+    fn spelled(&self, from: char, to: &str) -> Self {
+        let Some(name) = self.name().strip_prefix("--") else { return self.clone() };
+        let value = &self.text["--".len() + name.len()..];
+        let text = format!("--{}{value}", name.replace(from, to));
         Self { text, unknown: self.unknown.clone() }
     }
 }
@@ -45,7 +56,7 @@ impl Word {
 const LAUNCHERS: [&str; 3] =
     ["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 
-/// Returns whether the word at a place is a Python program that a command starts: a file, or the module after `-m`.
+/// Returns whether the word at a place is a Python program that the command starts: a file, or the module after `-m`.
 pub(in super::super) fn is_program(words: &[Word], place: usize) -> bool {
     let is_module = place > 0 && ["-m", "--module"].contains(&words[place - 1].text.as_str());
     words[place].is_python("") || is_module && !LAUNCHERS.contains(&words[place].text.as_str())
@@ -60,7 +71,7 @@ pub(super) fn is_name(text: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShellError {
-    /// A quote or bracket without its end.
+    /// An unclosed quote or bracket.
     #[error("line {line}: {what} without its end")]
     Open {
         /// Line where it begins, from 1.
@@ -78,12 +89,12 @@ pub enum ShellError {
         line: usize,
         /// First of these words.
         word: String,
-        /// Line with which the command ends.
+        /// Line on which the command ends.
         ended: usize,
         /// Reason why the command ends there.
         end: End,
     },
-    /// A backslash that is not the last character of its line, and so does not join the next line.
+    /// A backslash that does not join the next line because it is not the last character of its line.
     #[error(
         "line {line}: {what} follows the `\\`, so that the command ends there, without what the next lines have\n\
          hint: remove it, so that the `\\` is the last of line {line}"
@@ -126,7 +137,7 @@ pub enum ShellError {
     Decides {
         /// Line where it begins, from 1.
         line: usize,
-        /// Keyword that begins it, or the sign that joins commands.
+        /// Keyword that begins it, or the operator that joins commands.
         keyword: String,
         /// Unknown variables on which it depends.
         variables: Vec<String>,
@@ -142,7 +153,7 @@ pub enum ShellError {
     },
 }
 
-/// Hint that sets variables, to be followed by another.
+/// Hint on setting variables, which another hint follows.
 fn set(variables: &[String]) -> String {
     variables.iter().flat_map(|name| ["`--set ", name, "=VALUE`, or "]).collect()
 }
@@ -150,7 +161,7 @@ fn set(variables: &[String]) -> String {
 /// Reason why a command ends at a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The line has words and no backslash at its end.
+    /// The line has words, but no backslash at its end.
     Open,
     /// The line is empty.
     Empty,

@@ -1,4 +1,4 @@
-//! The tools that settings are exported to and imported from: the one list of them.
+//! The single list of the tools that settings are exported to and imported from.
 
 mod accelerate;
 mod bridge;
@@ -45,7 +45,7 @@ pub(crate) static TOOLS: [&Tool; 22] = [
 ///
 /// # Panics
 ///
-/// Never: targets are those of the list.
+/// Never: every target is in the list.
 pub(crate) fn tool(target: Target) -> &'static Tool {
     TOOLS.into_iter().find(|tool| tool.target == target).expect("a target is of the list")
 }
@@ -53,7 +53,7 @@ pub(crate) fn tool(target: Target) -> &'static Tool {
 /// Options that name a file of keys; options of the same command override its values.
 pub(super) const FILES_OF_KEYS: [&str; 1] = [torchtitan::CONFIG_FILE];
 
-/// Tool whose settings a text has as Python.
+/// Tool whose settings a text contains as Python.
 pub(super) fn of_python(text: &str) -> Option<Target> {
     bridge::is_of_bridge(text).then_some(bridge::TOOL.target)
 }

@@ -1,8 +1,8 @@
-//! Candidate repairs of Megatron-LM's arguments that cannot be read.
+//! Candidate repairs for arguments of Megatron-LM that cannot be read.
 
 use crate::lint::finding::OptionChange;
 
-/// Returns whether an option decides the cut of the model into stages.
+/// Returns whether an option decides how the model is cut into stages.
 pub(in crate::lint) fn cuts_stages(option: &str) -> bool {
     matches!(
         option,
@@ -46,7 +46,7 @@ pub(in crate::lint) fn added(option: &str) -> Vec<OptionChange> {
 /// Candidates for two options that contradict each other: remove one, or add the option that one requires.
 pub(in crate::lint) fn contradiction(one: &str, other: &str) -> Vec<Vec<OptionChange>> {
     let Some(needed) = other.strip_prefix("no ") else {
-        // bf16 stays rather than fp16; of two options for the same thing, the newer stays.
+        // bf16 is kept rather than fp16; of two options for the same purpose, the newer is kept.
         let (first, second) = if one == "--fp16" { (one, other) } else { (other, one) };
         return vec![vec![OptionChange::remove(first)], vec![OptionChange::remove(second)]];
     };

@@ -9,8 +9,8 @@ use super::finding::{Edit, OptionChange, SourceSpan};
 use super::text;
 use crate::interchange::{Difference, Run, StatedStages, Table, built_in_stage};
 
-/// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options
-/// of their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option
+/// Changes of keys in the files that turn the settings `before` into `after`, which differ by `changes`. The keys are
+/// options of the files' tool, or of `planner evaluate` for a plan. `None` if a change has no option, or if no option
 /// changes.
 pub(super) fn option_changes(
     documents: &Documents,
@@ -40,7 +40,7 @@ pub(super) fn option_changes(
     (!unique.is_empty()).then_some(unique)
 }
 
-/// A field, with the file and the table that have an option for it.
+/// A field, with the file and the table that contain an option for it.
 type Field = (&'static str, Option<String>, *const Table);
 
 /// An option of a file that differs between two runs.
@@ -51,7 +51,7 @@ struct KeyDifference<'a> {
 }
 
 impl KeyDifference<'_> {
-    /// Returns whether the file has the option, with a value that is not derived.
+    /// Returns whether the file gives the option, with a value that the tool does not derive.
     fn is_given(&self) -> bool {
         let option = self.difference.option;
         self.document.gives(option) && !self.document.is_automatic(option)
@@ -68,7 +68,7 @@ impl KeyDifference<'_> {
     fn change(self) -> Option<Vec<OptionChange>> {
         let Difference { option, after, .. } = self.difference;
         let change = match after {
-            // The value is part of the name.
+            // The name includes the value.
             Some(values) if option.ends_with(':') => {
                 OptionChange::rename(option, option.to_owned() + &values.concat())
             }
@@ -81,18 +81,18 @@ impl KeyDifference<'_> {
     }
 }
 
-/// Option of the nodes of a job, which tools that start jobs themselves have keys for.
+/// Option for the number of nodes of a job; tools that start jobs themselves have keys for it.
 const NODES: &str = "nodes";
 
-/// Option with the name of a DeepSpeed configuration that a tool brings along: `zero3`, `zero2_offload`.
+/// Option for the name of a DeepSpeed configuration that a tool ships: `zero3`, `zero2_offload`.
 const BUILT_IN: &str = "deepspeed";
 
-/// Returns whether the settings shard by a configuration that their tool brings along.
+/// Returns whether the settings shard by a configuration that their tool ships.
 fn is_built_in(documents: &Documents) -> bool {
     documents.value(BUILT_IN).is_some_and(|name| built_in_stage(&name).is_some())
 }
 
-/// Returns whether a field is decided by the name of such a configuration.
+/// Returns whether the name of such a configuration decides a field.
 fn is_of_built_in(field: &str) -> bool {
     field == "layout.zero_stage" || field.starts_with("layout.offload")
 }
@@ -126,7 +126,7 @@ fn of_tables(
         let differences = differences.filter(|it| document.has_key(it.option));
         all.extend(differences.map(|difference| KeyDifference { document, table, difference }));
     }
-    // An option that the tool derives need not be changed, unless its options are in another file.
+    // An option that the tool derives from others need not be changed, unless those are in another file.
     let is_here = |file: &Document<'_>| {
         let mut options = file.tool.tables.iter().flat_map(|it| it.options());
         options.any(|option| file.gives(option))
@@ -140,7 +140,7 @@ fn of_tables(
     let is_same = |it: &KeyDifference<'_>| it.difference.before == it.difference.after;
     all.retain(|it| !follows(it) && (it.is_given() || !is_same(it)));
     all.retain(|it| !is_built_in || !is_of_built_in(it.difference.field));
-    // Where a table of a file has an option of a field that is given, others do not count; else the first has it.
+    // For each field, only the tables whose option is given count; if none is given, the first one.
     let mut of_fields: Vec<Field> =
         all.iter().filter(|it| it.is_given()).map(KeyDifference::field).collect();
     for key in &all {
@@ -176,7 +176,7 @@ fn of_tables(
     Some(changes)
 }
 
-/// Options of changes and their places: for each change the first option that is given, else the first of all.
+/// Options of changes, and their places: for each change the first option that is given, else the first one.
 pub(super) fn places<'a>(
     documents: &Documents,
     changes: impl IntoIterator<Item = &'a Change>,

@@ -1,4 +1,4 @@
-//! Adapters (LoRA) in the arguments of PEFT, TRL and of scripts that use the Trainer.
+//! Adapters (LoRA) in the arguments of PEFT, of TRL, and of scripts that use the Trainer.
 
 use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
 
@@ -6,12 +6,12 @@ use crate::interchange::adapters::is_pattern;
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::unread::Unread;
 
-/// Names with commas between them; a regular expression is one.
+/// Names separated by commas; a regular expression counts as one name.
 fn listed(names: &str) -> Vec<&str> {
     if is_pattern(names) { vec![names] } else { names.split(',').collect() }
 }
 
-/// Adapters of PEFT's arguments: their defaults where none is given.
+/// Adapters from PEFT's arguments, with PEFT's defaults for those that are not given.
 pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapters>, OptionError> {
     if !trains_adapters(given)? {
         return Ok(None);
@@ -31,7 +31,7 @@ pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapter
     Ok(Some(Adapters { rank, alpha, targets, base_weights }))
 }
 
-/// Options of several scripts for what is trained, among which adapters are.
+/// Options of several scripts for the way of training, of which adapters are one.
 const MODES: [&str; 4] = ["train_mode", "training_mode", "tune_type", "peft_type"];
 
 fn is_mode(given: &ParsedOptions, modes: &[&str]) -> bool {
@@ -39,7 +39,7 @@ fn is_mode(given: &ParsedOptions, modes: &[&str]) -> bool {
     MODES.iter().filter_map(value).any(|it| modes.contains(&it.as_str()))
 }
 
-/// Parts of names of models whose weights have few bits.
+/// Parts of the names of models whose weights are quantized to few bits.
 const QUANTIZED: [&str; 5] = ["-gptq", "-awq", "-aqlm", "bnb-4bit", "bnb-8bit"];
 
 fn base_weights(given: &ParsedOptions) -> Result<WeightFormat, OptionError> {
@@ -59,13 +59,13 @@ fn base_weights(given: &ParsedOptions) -> Result<WeightFormat, OptionError> {
     })
 }
 
-/// Rank of adapters, where one is given and is not 0, which stands for none.
+/// Rank of adapters, if one is given; 0 means none.
 fn rank(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
     Ok(given.count_unless_0("lora_r")?.or(given.count_unless_0("lora_dim")?))
 }
 
-/// Returns whether adapters are trained: by a switch, else where a rank is its own switch or is given with targets, or
-/// where weights have few bits, as these are not trained themselves.
+/// Returns whether adapters are trained. A switch decides this; without a switch, they are trained if a rank is its own
+/// switch or is given with targets, or if the weights have few bits, since such weights are not trained themselves.
 fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
     if given.has("use_peft") || given.is_on("use_qlora")? {
         return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);
@@ -77,7 +77,7 @@ fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
     Ok(is_own_switch || is_quantized || is_ranked && given.has("lora_target_modules"))
 }
 
-/// Rank of adapters that nothing says to train, or that is not given.
+/// Note on the rank of adapters: if no setting says to train them, or if they are trained and no rank is given.
 pub(super) fn adapters_left_out(given: &ParsedOptions) -> Result<Option<Unread>, OptionError> {
     let is_switched = given.has("use_peft");
     if trains_adapters(given)? && rank(given)?.is_none() {

@@ -22,10 +22,10 @@ use crate::interchange::shell::{Word, is_program};
 use crate::interchange::target::Target;
 use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
-/// Readers of the words that other tools pass on.
+/// Reader of PEFT's arguments, for tools that pass them on.
 pub(super) use adapters::adapters;
 use optimizer::name_of;
-/// ZeRO stage and offload that the name of a built-in configuration of DeepSpeed states.
+/// ZeRO stage and offload in the name of a built-in configuration of DeepSpeed.
 pub(crate) use read::built_in_stage;
 use read::is_launch;
 pub(super) use read::read_words;
@@ -67,7 +67,7 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
             return Some(place + 1);
         }
         let is_own = |word: &Word| word.text.starts_with("--per_device_train_batch_size");
-        // A program of the user's own may start `accelerate launch`, as a word further on says.
+        // A program of the user's own may start `accelerate launch`, as a later word shows.
         let starts_another = (place + 1..words.len()).any(|at| is_launch(words, at));
         let is_it = is_program(words, place) && words[place..].iter().any(is_own);
         (is_it && !starts_another).then_some(place)
@@ -95,7 +95,7 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
     )
 };
 
-/// Returns whether words, or a file that they name, have the Trainer's arguments.
+/// Returns whether some words, or a file that they name, have the Trainer's arguments.
 fn has_arguments(words: &[Word], files: &BTreeMap<String, String>) -> bool {
     let keys = ["\"per_device_train_batch_size\"", "per_device_train_batch_size:"];
     let of_file = |text: &String| keys.iter().any(|key| text.contains(key));
@@ -112,7 +112,7 @@ fn nearest_training(training: &mut Training, layout: &LayoutSpec) {
     training.optimizer = Optimizer::AdamW;
 }
 
-/// Parts of a plan that accelerate has no setting for, the model aside.
+/// Parts of a plan, apart from its model, that accelerate has no setting for.
 fn lacks(view: &ExportView<'_>, is_trainer: bool) -> Vec<Lack> {
     let (layout, training) = (&view.layout, &view.training);
     let mut lacks = Vec::new();
@@ -136,7 +136,7 @@ fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     if !is_of_hub {
         lacks.push("a model that is no Hugging Face configuration");
     }
-    // The training script wraps the model for LoRA (peft), not the configuration.
+    // The training script, not the configuration, wraps the model for LoRA (peft).
     if view.plan.model.adapters.is_some() {
         lacks.push("adapters (LoRA), which the script that makes the model has");
     }
@@ -174,7 +174,7 @@ fn program(view: &ExportView<'_>, is_trainer: bool) -> Program {
 }
 
 fn yaml(view: &ExportView<'_>) -> String {
-    let heading = view.heading("accelerate 1.15.0");
+    let heading = view.heading(TOOL.target.tool());
     let [nodes, _] = view.nodes();
     let mut all = vec![
         Argument::value("compute_environment", "LOCAL_MACHINE", ""),
@@ -193,7 +193,7 @@ fn yaml(view: &ExportView<'_>) -> String {
     heading + &keys::yaml(&all)
 }
 
-/// Trainer arguments that a plan does not decide, with values with which a step runs at once.
+/// Trainer arguments that a plan does not decide, with values that let a step run at once.
 const YOURS: [(&str, &str); 4] = [
     ("output_dir", "out"),
     ("max_steps", "20"),

@@ -1,11 +1,11 @@
-//! Optimizers by the names that the Trainer has for them.
+//! Optimizers by the Trainer's names.
 
 use ir::plan::Optimizer;
 
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::unread::Unread;
 
-/// Names of optimizers, with those that are planned as they are.
+/// The Trainer's names of optimizers that are planned as themselves, each with that optimizer.
 const OPTIMIZERS: [(&str, Optimizer); 16] = [
     ("adamw_torch", Optimizer::AdamW),
     ("adamw_torch_fused", Optimizer::AdamW),
@@ -25,7 +25,7 @@ const OPTIMIZERS: [(&str, Optimizer); 16] = [
     ("sgd", Optimizer::Sgd),
 ];
 
-/// Optimizers of the Trainer that no plan has.
+/// Optimizers of the Trainer that plans do not have.
 const OTHER_OPTIMIZERS: [&str; 24] = [
     "adamw_torch_4bit",
     "adamw_torch_xla",
@@ -65,10 +65,10 @@ pub(super) fn name_of(optimizer: Optimizer) -> Option<&'static str> {
     }
 }
 
-/// Least similarity at which the name of an optimizer counts as a misspelt one.
+/// Least similarity at which the name of an optimizer counts as misspelt.
 const LIKENESS: f64 = 0.9;
 
-/// Optimizer, and its name where it is planned as another.
+/// Optimizer; and its name as unread if it is planned as another optimizer.
 pub(super) fn optimizer(given: &ParsedOptions) -> Result<(Optimizer, Vec<Unread>), OptionError> {
     let Some(name) = given.text("optim")? else { return Ok((Optimizer::AdamW, Vec::new())) };
     let is_like =

@@ -1,4 +1,4 @@
-//! Reads accelerate's configuration and flags, and the Trainer's arguments, with accelerate's or alone.
+//! Reads accelerate's configuration and flags, and the Trainer's arguments, either with accelerate's or alone.
 
 use ir::cluster::Precision;
 use ir::framework::Fusion;
@@ -39,7 +39,8 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     Ok(imported)
 }
 
-/// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
+/// Reads the Trainer's arguments, from a file or from options; and those of `accelerate launch`, if it starts the
+/// script.
 pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
     let Form::Tree(tree) = &source.form else {
         let (given, words) = launched(source)?;
@@ -60,7 +61,8 @@ pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError>
     of_arguments(source, ParsedOptions::default(), arguments)
 }
 
-/// Settings of the words of a tool that passes them on to the Trainer; keys of accelerate's configuration among them.
+/// Settings from the words that another tool passes on to the Trainer; these may include keys of accelerate's
+/// configuration.
 pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
@@ -135,14 +137,14 @@ fn by_script(
     Ok(imported)
 }
 
-/// Number format of 16 bits that accelerate computes in.
+/// 16-bit number format in which accelerate computes.
 fn mixed_precision(given: &ParsedOptions) -> Result<Option<Precision>, OptionError> {
     let formats = [Precision::Bf16, Precision::Fp16];
     let named = given.text("mixed_precision")?;
     Ok(formats.into_iter().find(|format| named == Some(format.name())))
 }
 
-/// Way and number of ranks that share a sequence, if they do.
+/// Kind of context parallelism and number of ranks that share a sequence, if they do.
 fn sequence_sharing(
     given: &ParsedOptions,
 ) -> Result<Option<(ContextParallelKind, u32)>, OptionError> {
@@ -168,7 +170,7 @@ fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, Im
     let options: Vec<Word> = options.iter().map(Word::underscored).collect();
     let (given, _) = TRAINER.vocabulary.read_options(&options)?;
     let given = TRAINER.by_one_name(given.renamed(|name| name.trim_start_matches("--").to_owned()));
-    // TRL's parser takes a file of arguments by this name, over which options count.
+    // TRL's parser takes a file of arguments by this name; options override it.
     let named = given.text_if_known("config").filter(|it| is_yaml(it));
     let Some(file) = first.or(named).map(str::to_owned) else { return Ok(given) };
     let file = TRAINER.vocabulary.of_leaves(&source.tree(&file)?.leaves())?;
@@ -194,11 +196,11 @@ struct Script {
     unread: Vec<Unread>,
 }
 
-/// Names of options for the tokens of both parts of a sequence.
+/// Names of options for the lengths, in tokens, of the two parts of a sequence.
 const PARTS: [[&str; 2]; 2] =
     [["max_prompt_length", "max_completion_length"], ["max_source_length", "max_target_length"]];
 
-/// Tokens of a sequence: of an option of their own, else of its two parts.
+/// Tokens of a sequence, from an option of its own, else as the sum of the two parts.
 fn sequence_length(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
     let length = |name: &str| given.count::<u64>(name);
     let whole = LENGTHS.into_iter().find_map(|name| length(name).transpose());
@@ -240,7 +242,7 @@ impl Script {
         })
     }
 
-    /// Takes an option of a script without the Trainer whose name says what it does; returns whether it does.
+    /// Reads an option of a script without the Trainer by its name; returns whether the name is known.
     fn takes(&mut self, name: &str, value: Option<&str>) -> bool {
         let number = value.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it > 0);
         let is = |word: &str| value.is_some_and(|it| it.eq_ignore_ascii_case(word));
@@ -261,7 +263,7 @@ impl Script {
         }
     }
 
-    /// Settings of the script that hold whatever shards its states.
+    /// Adds the settings of the script that apply whichever tool shards its states.
     fn add_to(&self, imported: &mut Imported) {
         if self.recomputes {
             imported.layout.recompute = Recompute::Full;
@@ -271,7 +273,7 @@ impl Script {
         }
     }
 
-    /// Keys of a DeepSpeed configuration with the Trainer's own sizes of the batch where it has none.
+    /// Keys of a DeepSpeed configuration, completed by the Trainer's batch sizes where it has none.
     fn completed(&self, mut keys: Vec<(String, Leaf)>) -> Vec<(String, Leaf)> {
         let has = |keys: &[(String, Leaf)], name: &str| {
             let is_open = |leaf: &Leaf| [Leaf::Null, Leaf::value("auto")].contains(leaf);
@@ -288,7 +290,7 @@ impl Script {
                 keys.push(leaf(name, size));
             }
         }
-        // accelerate adds a section that is not there (`set_mixed_precision` in its utils/dataclasses.py).
+        // accelerate adds the section if it is missing (`set_mixed_precision` in its utils/dataclasses.py).
         let section = match self.precision {
             Some(Precision::Bf16) => Some("bf16."),
             Some(Precision::Fp16) => Some("fp16."),
@@ -317,7 +319,7 @@ impl Script {
         if each.is_none() {
             filled = filled.without(deepspeed::EACH);
         }
-        // Where the script decides the number, it follows from a known batch.
+        // If the script decides the number, it follows from the batch, if that is known.
         if rounds.is_none() && source.stated.global_batch_size.is_some() {
             filled = filled.without(deepspeed::ROUNDS);
         }
@@ -325,8 +327,8 @@ impl Script {
     }
 }
 
-/// Settings of `accelerate launch` (its flags override its file), and the words from the script's name on. If something
-/// else starts the script: no settings, and all words.
+/// Settings of `accelerate launch`, whose flags override its file, and the words from the script's name on. If another
+/// program starts the script, there are no such settings and all words are returned.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
     let LaunchedProgram { before, words, .. } = source.launched()?;
     if starts_trl(before) {
@@ -343,7 +345,7 @@ fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportErr
     Ok((given, rest))
 }
 
-/// Settings of the flags of `accelerate launch` among the words of TRL's command, and its other words.
+/// Settings from flags of `accelerate launch` among the words of TRL's command, and the other words.
 fn launched_by_trl(
     source: &Source<'_>,
     words: &[Word],
@@ -354,7 +356,7 @@ fn launched_by_trl(
     };
     let words: Vec<Word> = words.iter().map(named).collect();
     let is_flag = |option: &&[Word]| {
-        let name = option[0].text.split('=').next().unwrap_or_default();
+        let name = option[0].name();
         FLAGS.arity(name).is_some() && TRAINER.vocabulary.arity(name).is_none()
     };
     let options = words.chunk_by(|_, next| !next.text.starts_with("--"));
@@ -363,7 +365,7 @@ fn launched_by_trl(
     Ok((given, own.concat()))
 }
 
-/// Settings of the words after `accelerate launch`, and the words from the script on.
+/// Settings from the words after `accelerate launch`, and the words from the script on.
 fn flags(source: &Source<'_>, words: &[Word]) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
     let words: Vec<Word> = words.iter().map(Word::underscored).collect();
     let (flags, read) = FLAGS.read_options(&words)?;
@@ -392,8 +394,8 @@ fn key_of(flag: &str) -> String {
     format!("{section}{name}")
 }
 
-/// Stage of a DeepSpeed configuration that ms-swift brings along and knows by a name: `zero3`, `zero2_offload`; in its
-/// version 2 `default-zero3`, `zero2-offload`.
+/// ZeRO stage in the name of a DeepSpeed configuration that ms-swift ships: `zero3`, `zero2_offload`; in its version 2
+/// `default-zero3`, `zero2-offload`.
 pub(crate) fn built_in_stage(name: &str) -> Option<&str> {
     let name = name.strip_prefix("default-").unwrap_or(name);
     let stage = name.strip_prefix("zero")?.trim_end_matches("_params").trim_end_matches("offload");
@@ -401,7 +403,7 @@ pub(crate) fn built_in_stage(name: &str) -> Option<&str> {
     ["0", "1", "2", "3"].contains(&stage).then_some(stage)
 }
 
-/// Keys of a DeepSpeed configuration that shards as a stage does, with what the Trainer fills in.
+/// Keys of a DeepSpeed configuration that shards by a ZeRO stage, with the values that the Trainer fills in.
 fn built_in(stage: &str, name: &str) -> Vec<(String, Leaf)> {
     let device = |offloads| if offloads { "cpu" } else { "none" };
     let optimizer = device(name.ends_with("offload"));
@@ -418,7 +420,7 @@ fn built_in(stage: &str, name: &str) -> Vec<(String, Leaf)> {
     all.map(|(key, value)| leaf(key, value)).to_vec()
 }
 
-/// Number of shards that is that of the ranks which are no copies.
+/// Word for a number of shards that covers all remaining ranks.
 const REST: &str = "rest";
 
 fn imported(
@@ -436,13 +438,13 @@ fn imported(
     CONFIGURATION.read(Reader { source, given }, &mut settings)?;
     let size =
         |name: &str| given.count::<u32>(&format!("parallelism_config.parallelism_config_{name}"));
-    // Tools that hand their settings on may shard over all other ranks.
+    // Tools that pass their settings on may shard over all other ranks.
     let shards = "parallelism_config.parallelism_config_dp_shard_size";
     let is_open = given.text(shards)? == Some(REST);
     let copies = size("dp_replicate_size")?;
     let shards = if is_open { None } else { given.count::<u32>(shards)? };
     let (tensor, context) = (settings.layout.tensor_parallel, settings.layout.context_parallel);
-    // One process is started, whatever number the file has.
+    // One process is started, whatever number the file states.
     let is_alone = kind == DataParallelKind::Alone;
     let processes = given.count::<u32>("num_processes")?;
     let ranks = agreed(
@@ -451,9 +453,8 @@ fn imported(
         settings.num_gpus,
         "--nproc-per-node",
     )?;
-    let product = [copies, shards].map(|it| u64::from(it.unwrap_or(1))).iter().product::<u64>()
-        * u64::from(tensor)
-        * u64::from(context);
+    let sizes = [copies.unwrap_or(1), shards.unwrap_or(1), tensor, context].map(u64::from);
+    let product = sizes.into_iter().fold(1, u64::saturating_mul);
     let has_sizes = !is_open && (copies.is_some() || shards.is_some());
     let num_gpus = ranks.or_else(|| u32::try_from(product).ok().filter(|_| has_sizes));
     if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
@@ -502,7 +503,7 @@ fn rounds(
 ) -> Result<Option<u32>, ImportError> {
     let rounds = given.count("gradient_accumulation_steps")?;
     let rounds = match (script.is_trainer, rounds, script.num_micro_batches) {
-        // The Trainer accumulates gradients by its own argument.
+        // The Trainer uses its own argument for gradient accumulation.
         (true, Some(flag), Some(own)) if flag != own => {
             return Err(ImportError::divides(
                 Divided::Batch,
@@ -519,7 +520,7 @@ fn rounds(
     Ok(rounds.or((!is_by_batch).then_some(1)))
 }
 
-/// Reads the DeepSpeed configuration that accelerate names or describes, where accelerate runs DeepSpeed.
+/// Reads the DeepSpeed configuration that accelerate names or describes, if accelerate runs DeepSpeed.
 fn by_deepspeed(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -532,7 +533,7 @@ fn by_deepspeed(
     of_deepspeed(source, given, keys, script)
 }
 
-/// Settings of a script whose states DeepSpeed shards as the keys of its configuration say.
+/// Settings of a script whose states DeepSpeed shards according to the keys of its configuration.
 fn of_deepspeed(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -570,7 +571,7 @@ fn deepspeed_keys(
     let precision = script.precision.map(Precision::name);
     // The Trainer's own number replaces the configuration's.
     let own = script.num_micro_batches.map(|it| it.to_string());
-    // Where the script decides the number, it follows from a known batch.
+    // If the script decides the number, it follows from the batch, if that is known.
     let usual = source.stated.global_batch_size.is_none().then_some("1");
     let is_open = |name: &str| usual.is_none() && given.text_if_known(name) == Some("auto");
     let nested = format!("deepspeed_config.{rounds}");
@@ -589,7 +590,7 @@ fn deepspeed_keys(
     Ok(all.into_iter().filter_map(|(key, value)| Some(leaf(key, value?))).collect())
 }
 
-/// Returns whether `accelerate launch` stands at a place.
+/// Returns whether the word at `place` is `accelerate launch`.
 pub(super) fn is_launch(words: &[Word], place: usize) -> bool {
     basename(&words[place].text) == "accelerate"
         && words.get(place + 1).is_some_and(|it| it.text == "launch")

@@ -1,4 +1,4 @@
-//! Sharding by accelerate's configuration and the Trainer's arguments.
+//! Sharding in accelerate's configuration and the Trainer's arguments.
 
 use cost_models::frameworks;
 use ir::framework::Framework;
@@ -46,31 +46,25 @@ pub(super) fn with_fsdp(
     };
     let mut given = given.with("distributed_type", "FSDP");
     let version = own.text("fsdp_config.version")?.or(own.text("fsdp_config.fsdp_version")?);
-    let strategies = [
-        ("full_shard", "FULL_SHARD"),
-        ("shard_grad_op", "SHARD_GRAD_OP"),
-        ("hybrid_shard", "HYBRID_SHARD"),
-        ("no_shard", "NO_SHARD"),
-    ];
-    let strategy = strategies.iter().find(|(name, _)| words.contains(name));
-    // The version is 2 unless stated. Version 2 has two of these strategies, as `fsdp_reshard_after_forward`.
+    let strategies = ["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"];
+    let strategy = strategies.into_iter().find(|name| words.contains(name)).map(str::to_uppercase);
+    // The version is 2 unless stated. Version 2 has two of these strategies, as values of `fsdp_reshard_after_forward`.
     let version = version.unwrap_or("2").to_owned();
     given = given.with("fsdp_config.fsdp_version", &version);
-    if let Some((_, name)) = strategy {
-        given = given.with("fsdp_config.fsdp_sharding_strategy", name);
-        let reshards = if *name == "SHARD_GRAD_OP" { "false" } else { "true" };
+    if let Some(name) = strategy {
+        given = given.with("fsdp_config.fsdp_sharding_strategy", &name);
+        let reshards = if name == "SHARD_GRAD_OP" { "false" } else { "true" };
         given = given.with("fsdp_config.fsdp_reshard_after_forward", reshards);
     }
-    let offloads = ["offload_params", "fsdp_offload_params"]
-        .map(|name| own.flag(&format!("fsdp_config.{name}")));
-    let [plain, with_prefix] = offloads;
-    if words.contains(&"offload") || plain?.or(with_prefix?).unwrap_or(false) {
+    let switch = |name: &str| -> Result<Option<bool>, OptionError> {
+        let plain = own.flag(&format!("fsdp_config.{name}"))?;
+        Ok(plain.or(own.flag(&format!("fsdp_config.fsdp_{name}"))?))
+    };
+    if words.contains(&"offload") || switch("offload_params")?.unwrap_or(false) {
         given = given.with("fsdp_config.fsdp_offload_params", "true");
     }
     for name in ["reshard_after_forward", "activation_checkpointing"] {
-        let plain = own.flag(&format!("fsdp_config.{name}"))?;
-        let with_prefix = own.flag(&format!("fsdp_config.fsdp_{name}"))?;
-        if let Some(is_on) = plain.or(with_prefix) {
+        if let Some(is_on) = switch(name)? {
             given = given.with(&format!("fsdp_config.fsdp_{name}"), &is_on.to_string());
         }
     }
@@ -108,7 +102,7 @@ pub(super) fn kind(given: &ParsedOptions) -> Result<DataParallelKind, OptionErro
     Ok(given.one_of("distributed_type", &known)?.unwrap_or(DataParallelKind::Replicas))
 }
 
-/// ZeRO stage, and the number of groups of replicas that shard by themselves where the strategy is hybrid.
+/// ZeRO stage; with a hybrid strategy, also the number of groups of replicas that each shard the states.
 pub(super) fn sharded(
     given: &ParsedOptions,
     is_sharded: bool,
@@ -124,7 +118,7 @@ pub(super) fn sharded(
             ("NO_SHARD", ZeroStage::None),
             ("HYBRID_SHARD", ZeroStage::Parameters),
             ("HYBRID_SHARD_ZERO2", ZeroStage::Gradients),
-            // PyTorch's numbers of them, in files of older versions.
+            // PyTorch's numbers for the strategies, in files of older versions.
             ("1", ZeroStage::Parameters),
             ("2", ZeroStage::Gradients),
             ("3", ZeroStage::None),
@@ -149,7 +143,7 @@ pub(super) fn sharded(
     Ok((stage, None))
 }
 
-/// Returns whether the configuration is of FSDP version 1, accelerate's default.
+/// Returns whether the configuration is for FSDP version 1, accelerate's default.
 pub(super) fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
     let versions = [("1", true), ("2", false)];
     Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))

@@ -8,13 +8,13 @@ use crate::interchange::unread::Unread;
 /// TRL's command, which starts `accelerate launch` itself.
 const TRL: &str = "trl";
 
-/// Returns whether TRL's command for a training stands at a place.
+/// Returns whether TRL's command for a training begins at `place`.
 pub(super) fn is_trl(words: &[Word], place: usize) -> bool {
     let is_training = |it: &Word| it.text == "sft" || OTHER_TRAININGS.contains(&it.text.as_str());
     basename(&words[place].text) == TRL && words.get(place + 1).is_some_and(is_training)
 }
 
-/// TRL's loss of non-ignored tokens in chunks.
+/// Name of TRL's loss that processes non-ignored tokens in chunks.
 pub(super) const CHUNKED: &str = "chunked_nll";
 
 /// Returns whether the last word before a program is TRL's command.
@@ -22,7 +22,8 @@ pub(super) fn starts_trl(before: &[Word]) -> bool {
     before.last().is_some_and(|it| basename(&it.text) == TRL)
 }
 
-/// Name of TRL's own script for a training, as `trl/scripts/sft.py`, which has the same defaults as its command.
+/// Name of the training if the program is TRL's own script for it, such as `trl/scripts/sft.py`. The script has the
+/// same defaults as TRL's command.
 pub(super) fn script_of_trl(program: &Word) -> Option<&str> {
     let name = basename(&program.text);
     let folder = program.text.trim_end_matches(name);
@@ -31,11 +32,11 @@ pub(super) fn script_of_trl(program: &Word) -> Option<&str> {
     (name == "sft" || OTHER_TRAININGS.contains(&name)).then_some(name)
 }
 
-/// Words in names of programs that train with preferences, rewards or answers.
+/// Words in the names of programs that train with preferences, rewards or answers.
 const OTHER_TRAININGS: [&str; 9] =
     ["dpo", "orpo", "kto", "cpo", "simpo", "reward", "grpo", "ppo", "rloo"];
 
-/// Program that trains otherwise than SFT does, by its name.
+/// Program that, by its name, trains differently from SFT.
 pub(super) fn other_training(program: &Word) -> Option<Unread> {
     let name = basename(&program.text);
     let plain = name.to_lowercase();
@@ -44,7 +45,7 @@ pub(super) fn other_training(program: &Word) -> Option<Unread> {
     words.any(|it| OTHER_TRAININGS.contains(&it)).then(|| Unread::new(name, why))
 }
 
-/// Arguments with what TRL's own configurations have in place of the Trainer's defaults.
+/// Arguments, with the defaults of TRL's own configurations in place of the Trainer's.
 ///
 /// # Source
 ///

@@ -44,7 +44,7 @@ const TARGET: Target = Target::new(
     "megatron-core",
 );
 
-/// Returns whether a text is Python of Megatron-Bridge.
+/// Returns whether a text is Python for Megatron-Bridge.
 pub(super) fn is_of_bridge(text: &str) -> bool {
     text.contains("import AutoBridge") || text.contains("ConfigContainer")
 }
@@ -73,7 +73,7 @@ const ARCHITECTURES: [&str; 20] = [
     "Qwen3NextForCausalLM",
 ];
 
-/// Parts of a plan, its model aside, that Megatron-Bridge cannot express; Megatron-LM's are among them.
+/// Parts of a plan, apart from its model, that Megatron-Bridge cannot express; they include those of Megatron-LM.
 fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = megatron::lacks(view);
     let unplaced = megatron::sections(view)
@@ -108,7 +108,7 @@ fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// Megatron's arguments of the model that are also settings of Megatron-Bridge, in addition to `config.json`.
+/// Megatron's model arguments that are settings of Megatron-Bridge too, in addition to `config.json`.
 fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     let mut all = megatron::model_arguments(view);
     all.retain(|argument| rows().any(|row| row.flag == argument.name));

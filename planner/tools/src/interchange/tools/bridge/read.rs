@@ -11,7 +11,7 @@ use crate::interchange::options::{Leaf, Vocabulary};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 
-/// Settings that are read. Any other is refused, so that none is overlooked.
+/// Settings that are read. Any other setting is refused, so that none is overlooked.
 static KNOWN: Vocabulary = Vocabulary::whole("Megatron-Bridge", TABLE);
 
 /// Reads the Python, or the script that starts it.
@@ -22,7 +22,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
         let words = &source.launched()?.words;
         source.file(words.first().map_or("planned.py", |it| basename(&it.text)))?
     };
-    // Values that a function sets are unknown here: Python is not run.
+    // Values that a function sets are unknown, since the Python is not executed.
     if !text.contains("AutoBridge.from_hf_config(") {
         return Err(ImportError::unknown(
             "the configuration comes from a function (a recipe), which is Python and is not run",

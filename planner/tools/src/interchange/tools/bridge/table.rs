@@ -35,7 +35,7 @@ pub(super) struct Row {
 pub(super) const TABLE: &str = include_str!("settings.txt");
 
 impl Row {
-    /// Python literal for the option's values, which are empty for a switch; Python's word `None` if it is not given.
+    /// Python literal for the option's values (empty for a switch); Python's `None` if the option is not given.
     pub(super) fn literal(&self, values: Option<&[String]>) -> String {
         let quoted = |word: &String| format!("\"{word}\"");
         let truth = |is_true| if is_true { "True" } else { "False" }.to_owned();

@@ -1,4 +1,4 @@
-//! Sizes of batch and micro-batch, and the number of micro-batches: any two determine the third.
+//! Batch size, micro-batch size and number of micro-batches: any two of them determine the third.
 
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::imported::Imported;

@@ -1,4 +1,5 @@
-//! DeepSpeed: its JSON, the pipeline's stages in Python, and a script that has the reasons, as JSON has no comments.
+//! DeepSpeed: its JSON, the pipeline's stages in Python, and a script that states the reasons, since JSON has no
+//! comments.
 
 mod batch;
 mod read;
@@ -28,7 +29,7 @@ pub(super) static TOOL: Tool = Tool {
     read: Some(read::read),
     starts: |words, place, _| {
         let has = |option| words[place..].iter().any(|it| it.text.starts_with(option));
-        // The Trainer has an option for a file of DeepSpeed's.
+        // The Trainer has an option for a DeepSpeed file.
         let is_own = has("--deepspeed_config") && !has("--per_device_train_batch_size");
         (is_program(words, place) && is_own).then_some(place)
     },
@@ -40,7 +41,7 @@ pub(super) static TOOL: Tool = Tool {
 };
 
 fn has_keys(tree: &Tree) -> bool {
-    // Other tools use this key for gradient accumulation too, next to the model that they train.
+    // Other tools also use this key for gradient accumulation, together with a key for the trained model.
     let of_others = ["base_model", "model", "model_name_or_path", "datasets"];
     tree.has_any(&[
         "train_batch_size",
@@ -51,7 +52,7 @@ fn has_keys(tree: &Tree) -> bool {
     ]) || tree.has("gradient_accumulation_steps") && !tree.has_any(&of_others)
 }
 
-/// Parts of a plan that DeepSpeed has no setting for, its model aside.
+/// Parts of a plan, apart from its model, that DeepSpeed has no setting for.
 fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = Vec::new();
     if view.training.bf16_moments && !view.training.no_master_weights {
@@ -112,7 +113,7 @@ fn pipeline(view: &ExportView<'_>) -> String {
     filled(
         include_str!("pipeline.py.template"),
         &[
-            ("heading", &view.heading("DeepSpeed 0.19.8")),
+            ("heading", &view.heading(TARGET.tool())),
             ("ends", &format!("{ends:?}")),
             ("stages", &view.layout.pipeline_parallel),
             ("again", &recompute_interval),

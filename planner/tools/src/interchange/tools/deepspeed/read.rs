@@ -16,13 +16,14 @@ use crate::interchange::tree::Tree;
 use crate::interchange::unread::Unread;
 
 /// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
-const NOT_PLANNED: [(&str, &str); 6] = [
+const NOT_PLANNED: [(&str, &str); 7] = [
     ("zero_optimization.zero_quantized_weights", "weights that are gathered in 8 bits"),
     ("zero_optimization.zero_quantized_nontrainable_weights", "frozen weights in 8 bits"),
     ("zero_optimization.zero_quantized_gradients", "gradients that are reduced in 4 bits"),
     ("fp16.fp16_master_weights_and_grads", "fp16 without master weights"),
     ("sparse_gradients", "gradients of rows alone"),
     ("zero_optimization.offload_optimizer.super_offload", "SuperOffload"),
+    ("torch_autocast.enabled", "autocast of fp32 weights"),
 ];
 
 /// Reads a configuration, or the script that names one.
@@ -48,8 +49,8 @@ pub(in super::super) fn leaves(tree: &Tree) -> Vec<(String, Leaf)> {
     all
 }
 
-/// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16, or in fp16 if the
-/// configuration has a section of that alone.
+/// Values that replace `auto` if the user states batch sizes: those of a Trainer in bf16, or in fp16 if fp16 is the
+/// only one of the two that has a section in the configuration.
 fn stated(source: &Source<'_>, keys: &[(String, Leaf)]) -> ParsedOptions {
     let Some(each) = source.stated.micro_batch_size else { return ParsedOptions::default() };
     let has = |section: &str| keys.iter().any(|it| it.0.starts_with(section));
@@ -59,8 +60,7 @@ fn stated(source: &Source<'_>, keys: &[(String, Leaf)]) -> ParsedOptions {
     if is_by_batch { filled.without(ROUNDS) } else { filled }
 }
 
-/// Values that a Trainer fills in for `auto`: sizes of a micro-batch and their number, a number format and an
-/// optimizer.
+/// Values that a Trainer fills in for `auto`: micro-batch size, number of micro-batches, number format and optimizer.
 pub(in super::super) fn fills(
     [micro_batch_size, num_micro_batches]: [u32; 2],
     precision: Option<Precision>,
@@ -120,24 +120,15 @@ fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
     }
     for (name, what) in NOT_PLANNED {
         if given.is_on(name)? {
-            return Err(not_planned(name, "true", what));
-        }
-    }
-    if given.has_within("torch_autocast.") && given.has("torch_autocast.enabled") {
-        let is_on = given.is_on("torch_autocast.enabled")?;
-        if is_on {
-            return Err(not_planned("torch_autocast.enabled", "true", "autocast of fp32 weights"));
+            let works = format!("a plan has no {what}; leave it out for the nearest");
+            return Err(OptionError::value(name, "true", works).into());
         }
     }
     Ok(())
 }
 
-fn not_planned(name: &str, value: &str, what: &str) -> ImportError {
-    OptionError::value(name, value, format!("a plan has no {what}; leave it out for the nearest"))
-        .into()
-}
-
-/// Stages and their number, from `pipeline.py` of an export, else the user's number with DeepSpeed's own partition.
+/// Stages and their number, from an export's `pipeline.py`; else the user's number of stages, with DeepSpeed's own
+/// partition.
 fn pipeline(source: &Source<'_>) -> Result<(StatedStages, u32), ImportError> {
     let stated = source.stated.pipeline_parallel;
     let listed = source.files.get("pipeline.py").and_then(|text| ends_of(text));

@@ -14,8 +14,8 @@ use crate::interchange::target::Target;
 
 pub(super) const TARGET: Target = Target::new("deepspeed", "DeepSpeed 0.19.8", "deepspeed");
 
-/// Keys of `DeepSpeedConfig` in deepspeed 0.19.8. Keys that no plan decides, such as how often it logs, are listed here
-/// only.
+/// Keys of `DeepSpeedConfig` in deepspeed 0.19.8. Keys that no plan decides, such as how often DeepSpeed logs, are
+/// listed only here.
 pub(super) static TABLE: Table =
     Table::new(Vocabulary::whole("DeepSpeed", include_str!("keys.txt")), |_, _| None, read);
 
@@ -33,7 +33,7 @@ fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
         "sequence_parallel_size" if layout.context_parallel > 1 => {
             layout.context_parallel_kind = ContextParallelKind::AllToAll;
         }
-        // `overlap_comm` is on by default with ZeRO 3 only.
+        // `overlap_comm` is on by default only with ZeRO 3.
         "zero_optimization.overlap_comm" if layout.zero_stage != ZeroStage::None => {
             let is_usual = layout.zero_stage == ZeroStage::Parameters;
             if !given.flag(key)?.unwrap_or(is_usual) {

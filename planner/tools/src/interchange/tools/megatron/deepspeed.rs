@@ -13,7 +13,6 @@ use crate::interchange::fields::set;
 use crate::interchange::imported::Imported;
 use crate::interchange::launch::Program;
 use crate::interchange::options::{OptionError, UnknownPart, open_name};
-use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::tool::Tool;
 
@@ -21,9 +20,7 @@ pub(in super::super) static TOOL: Tool = Tool {
     tables: &[&DEEPSPEED_TABLE],
     read: Some(read),
     starts: |words, place, _| {
-        let has = |option: &str| {
-            words.iter().any(|it| it.text.split('=').next().is_some_and(|it| it == option))
-        };
+        let has = |option: &str| words.iter().any(|it| it.name() == option);
         let is_own = has("--deepspeed") || has("--deepspeed_config");
         let (known, all) = num_known(&DEEPSPEED_TABLE, &words[place..]);
         let is_usual = words[place].is_python("pretrain_") && 2 * known >= all;
@@ -37,14 +34,14 @@ pub(in super::super) static TOOL: Tool = Tool {
     ..Tool::new(DEEPSPEED_TARGET, |_, _| Program::default())
 };
 
-/// DeepSpeed's partitions into stages that are read: of layers alone, or of these and both ends.
+/// DeepSpeed's partitions into stages that are read: by layers alone, or by layers and both ends.
 const PARTITIONS: [&str; 3] = ["uniform", "type:transformer", "type:transformer|embedding"];
 
-/// Key of DeepSpeed's configuration that says what replicas share.
+/// Key of DeepSpeed's configuration for the states that are sharded over replicas.
 const STAGE: &str = "zero_optimization.stage";
 
 fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let words = source.launched()?.words.get(1..).unwrap_or_default();
+    let words = source.arguments()?;
     let mut settings = read_by(&DEEPSPEED_TABLE, source, words)?;
     let given = DEEPSPEED_TABLE.vocabulary.read(words)?;
     if given.has("--checkpoint-activations") {
@@ -59,7 +56,7 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
                 .map_err(|_| OptionError::value(STAGE, stage, "one of 0, 1, 2, 3 is expected"))?;
         }
     }
-    // DeepSpeed's BF16_Optimizer, which bf16 has at stage 0, shares the optimizer's state (BigScience's
+    // DeepSpeed's BF16_Optimizer, used for bf16 at stage 0, shards the optimizer's state (BigScience's
     // tr11-176B-ml.slurm: "bf16 must use z0! it implements its own zero stage 1 equivalent").
     let layout = &mut settings.layout;
     if settings.training.precision == Precision::Bf16 && layout.zero_stage == ZeroStage::None {
@@ -75,13 +72,12 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     Ok(settings)
 }
 
-/// ZeRO stage of a configuration, which counts over that of the options; of a missing file, that of the options, if
-/// they have it.
+/// ZeRO stage of a configuration, which takes precedence over the option's. If the file is missing, the stage of the
+/// option, if given.
 fn stage(source: &Source<'_>, name: &str, is_given: bool) -> Result<Option<String>, ImportError> {
     let tree = match source.tree(name) {
         Err(_) if is_given => {
-            let words: &[Word] = &source.launched()?.words;
-            let given = DEEPSPEED_TABLE.vocabulary.read(words.get(1..).unwrap_or_default())?;
+            let given = DEEPSPEED_TABLE.vocabulary.read(source.arguments()?)?;
             return Ok(given.text("--zero-stage")?.map(str::to_owned));
         }
         tree => tree?,

@@ -41,7 +41,7 @@ pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<Variable> {
     all
 }
 
-/// Parts of a plan's layout, and of its optimizer, that Megatron cannot run, the model aside.
+/// Parts of a plan's layout and optimizer that Megatron cannot run; the model is not checked here.
 pub(in super::super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let layout = &view.layout;
     let mut lacks = Vec::new();

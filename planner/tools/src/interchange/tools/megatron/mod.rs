@@ -18,7 +18,7 @@ use crate::interchange::view::ExportView;
 
 pub(super) static TOOL: Tool = Tool {
     tables: &[&TABLE],
-    read: Some(read::read),
+    read: Some(|source| read_words(source, source.arguments()?)),
     starts: |words, place, _| {
         let (known, all) = num_known(&TABLE, &words[place..]);
         (words[place].is_python("pretrain_") && 2 * known >= all).then_some(place)
@@ -31,36 +31,24 @@ pub(super) static TOOL: Tool = Tool {
     ..Tool::new(Target::MEGATRON, |view, _| program(view))
 };
 
-/// Number of options that are Megatron's, and of all options.
+/// Number of options that Megatron knows, and number of all options.
 fn num_known(table: &Table, words: &[Word]) -> (usize, usize) {
-    let names = words.iter().filter(|it| it.text.starts_with("--"));
-    let names: Vec<&str> = names.filter_map(|it| it.text.split('=').next()).collect();
+    let names = words.iter().map(Word::name).filter(|it| it.starts_with("--"));
+    let names: Vec<&str> = names.collect();
     (names.iter().filter(|it| table.knows(it)).count(), names.len())
 }
 
-/// Least number of Megatron's options by which a program of any name counts as one of a fork.
+/// Least number of Megatron's options for a program of any name to count as a fork of Megatron.
 const MANY: usize = 8;
 
-/// Options of training, which programs that only compute answers do not have.
+/// Options of training, which inference programs do not have.
 const OF_TRAINING: [&str; 4] = ["--lr", "--train-iters", "--train-samples", "--global-batch-size"];
 
-/// Words of the program at a place, with dashes in names of options, if it is one of a fork of Megatron: most of its
-/// many options are Megatron's, a degree of parallelism and options of training among them.
+/// Words of the program at `place`, with dashes in the names of options, if it is a fork of Megatron: it has many
+/// options, most of them Megatron's, including a degree of parallelism and options of training.
 pub(in super::super) fn fork_words(words: &[Word], place: usize) -> Option<Vec<Word>> {
-    let dashed = |word: &Word| {
-        let name = word.text.split('=').next().unwrap_or_default();
-        let is_option = name.starts_with("--");
-        let text = if is_option {
-            name.replace('_', "-") + &word.text[name.len()..]
-        } else {
-            word.text.clone()
-        };
-        Word { text, unknown: word.unknown.clone() }
-    };
-    let words: Vec<Word> = words[place..].iter().map(dashed).collect();
-    let has = |names: &[&str]| {
-        words.iter().any(|it| it.text.split('=').next().is_some_and(|it| names.contains(&it)))
-    };
+    let words: Vec<Word> = words[place..].iter().map(Word::dashed).collect();
+    let has = |names: &[&str]| words.iter().any(|it| names.contains(&it.name()));
     let is_training = has(&["--tensor-model-parallel-size"]) && has(&OF_TRAINING);
     let (known, all) = num_known(&TABLE, &words);
     (is_training && known >= MANY && 3 * all <= 4 * known).then_some(words)
@@ -95,7 +83,7 @@ pub(super) use lacks::{environment, lacks};
 pub(super) use read::read_words;
 pub(super) use table::TABLE;
 
-/// Arguments that the user decides, with values with which a step runs at once.
+/// Arguments that the user decides, with values that let a step run at once.
 fn own() -> Vec<Section> {
     let own = vec![
         Argument::switch("--mock-data", "random tokens, until --data-path says where yours are"),

@@ -73,10 +73,7 @@ fn flags_of(view: &ExportView<'_>) -> Flags {
         FeedForward::Dense(mlp) => Some(mlp),
         FeedForward::Mixture(_) | FeedForward::None => None,
     });
-    let mixture = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
-        FeedForward::Dense(_) | FeedForward::None => None,
-        FeedForward::Mixture(mixture) => Some(mixture),
-    });
+    let mixture = view.mixtures().next();
     let is_usual = transformer.layers.iter().all(|it| it.layer.is_usual());
     flags.value("--num-layers", view.num_layers(), "of the model's own file, as all here");
     flags.value("--hidden-size", transformer.hidden_size, "width of the residual stream");

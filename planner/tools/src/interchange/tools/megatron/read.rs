@@ -14,13 +14,7 @@ use crate::interchange::table::{Reader, Table};
 use crate::interchange::target::Target;
 use crate::interchange::unread::Unread;
 
-/// Reads the words after `pretrain_gpt.py`.
-pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let started = source.launched()?;
-    read_words(source, started.words.get(1..).unwrap_or_default())
-}
-
-/// Reads options of `pretrain_gpt.py`, or settings of another tool that were translated to these.
+/// Reads options of `pretrain_gpt.py`, or settings of another tool that were translated to them.
 pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
@@ -77,7 +71,7 @@ pub(super) fn read_by(
         settings.unread.push(Unread::new(decoder, why));
     }
     settings.model = table.model_arguments(given, &mut settings.unread)?;
-    // No layer has this width where all have experts of another.
+    // If all layers have experts, whose width is another option's, no layer has this width.
     if source.is_all_mixture && given.has("--moe-ffn-hidden-size") {
         settings.model.retain(|it| it.name != "--ffn-hidden-size");
     }
@@ -89,7 +83,7 @@ pub(super) fn read_by(
     if is_own && NAMED_SIZES.iter().all(|name| given.has(name)) {
         settings.model_defaults = model_defaults(given, source.is_all_mixture)?;
     }
-    // Megatron-DeepSpeed has the number alone, and no switch.
+    // Megatron-DeepSpeed has only the number of groups, and no switch.
     if !given.has("--group-query-attention") && source.target == Target::MEGATRON {
         settings.model.retain(|it| it.name != "--num-query-groups");
     }
@@ -114,15 +108,14 @@ pub(super) fn read_by(
     Ok(settings)
 }
 
-/// Least similarity at which the name of an optimizer counts as a misspelt one.
+/// Least similarity at which the name of an optimizer counts as misspelt.
 const LIKENESS: f64 = 0.7;
 
 /// Optimizer that Megatron does not have, but a fork may.
 fn other_optimizer(table: &Table, given: &ParsedOptions) -> Result<Option<String>, OptionError> {
     let Some(name) = given.text("--optimizer")? else { return Ok(None) };
-    let lines = table.vocabulary.table.lines();
-    let line = lines.map(str::split_whitespace).find(|it| it.clone().next() == Some("--optimizer"));
-    let forms = line.into_iter().flatten().filter_map(|it| it.split_once('='));
+    let row = table.vocabulary.index().named("--optimizer");
+    let forms = row.into_iter().flat_map(|row| &row.words).filter_map(|it| it.split_once('='));
     let mut known = forms.map(|(word, _)| word.trim_start_matches(['<', '>']));
     let is_like = |it: &str| strsim::normalized_damerau_levenshtein(it, name) >= LIKENESS;
     Ok((!known.any(is_like)).then(|| name.to_owned()))
@@ -135,7 +128,7 @@ const NAMED_SIZES: [&str; 3] = ["--num-layers", "--hidden-size", "--num-attentio
 const SIZE_SWITCHES: [&str; 4] =
     ["--swiglu", "--quick-geglu", "--multi-latent-attention", "--num-experts"];
 
-/// Options of the sizes of a model that are left out, with the values that Megatron takes for them.
+/// Options of the model's sizes that are left out, with Megatron's default values.
 ///
 /// # Source
 ///
@@ -145,7 +138,7 @@ fn model_defaults(
     is_all_mixture: bool,
 ) -> Result<Vec<Argument>, OptionError> {
     let is_known = |name: &&'static str| given.values(name).is_ok();
-    // A checkpoint has the sizes.
+    // The sizes are read from a checkpoint.
     if given.has("--use-checkpoint-args") || !NAMED_SIZES.iter().all(is_known) {
         return Ok(Vec::new());
     }
@@ -192,7 +185,7 @@ fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
     ] {
         given.not_both(one, other, why)?;
     }
-    // The switch is the granularity `selective`.
+    // The switch equals the granularity `selective`.
     if given.text("--recompute-granularity")? != Some("selective") {
         let why = "both say what is computed again";
         given.not_both("--recompute-activations", "--recompute-granularity", why)?;

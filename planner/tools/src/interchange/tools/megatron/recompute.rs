@@ -101,7 +101,7 @@ pub(super) fn read_offloaded(given: &ParsedOptions) -> Result<OffloadedActivatio
             "fine-grained offload takes the modules, such as core_attn and attn_proj",
         ));
     }
-    // The whole of the fused product has both.
+    // The module of the whole fused product contains both parts.
     let parts = names.iter().flat_map(|name| match *name {
         "fused_group_mlp" => vec!["expert_fc1", "moe_act"],
         name => vec![name],
@@ -117,7 +117,7 @@ pub(super) fn read_offloaded(given: &ParsedOptions) -> Result<OffloadedActivatio
     Ok(OffloadedActivations::Modules(modules))
 }
 
-/// Values of an option that takes several; Hydra gives them as one list with brackets and commas.
+/// Values of an option that takes several. Hydra passes them as one list with brackets and commas.
 fn names<'a>(
     given: &'a ParsedOptions,
     option: &'static str,

@@ -22,7 +22,7 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
         format!("{embedding}{layers}{}{head}", several("m", stage.prediction_modules))
     };
     let texts: Vec<String> = stages.iter().map(of_stage).collect();
-    // A bar begins another stage, so the last stage has none after it and joins no run.
+    // A bar begins the next stage, so the last stage has no bar after it and is not part of a run.
     let Some((last, others)) = texts.split_last() else { return String::new() };
     let mut text = String::new();
     for run in others.chunk_by(|one, other| one == other) {
@@ -35,8 +35,8 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
     text + last
 }
 
-/// Reads all options that set stages; the pipeline degree in `settings` must be read already. The layers are those of
-/// the model where the options do not say how many there are.
+/// Reads all options that set stages; the pipeline degree in `settings` must be read already. If the options do not
+/// state the number of layers, the model's is used.
 pub(super) fn read(
     given: &ParsedOptions,
     layers_of_model: Option<u32>,
@@ -75,7 +75,7 @@ fn stated(
     let [first, last] =
         ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"];
     let virtual_stages = given.count("--num-virtual-stages-per-pipeline-rank")?;
-    // DeepSpeed's partition by names of classes: of both ends, where embeddings are among them.
+    // DeepSpeed's partition by class names counts both ends if embeddings are among the classes.
     let by_class = given.text_if_known("--pp-partition-method");
     let has_ends = by_class.is_some_and(|it| it.starts_with("type:") && it.contains("embed"));
     let accounts =
@@ -110,11 +110,12 @@ fn stated(
         return Ok((StatedStages::Even, 1));
     }
     let Some(layers) = layers else { return Ok((StatedStages::Even, virtual_stages)) };
-    // Modules that predict further tokens are on the last stage, besides its layers.
+    // The modules for multi-token prediction are on the last stage, in addition to its layers.
     let predicted = given.count_unless_0("--mtp-num-layers")?.unwrap_or(0);
     let of_ends = of_first.map(|it| (first, it)).or(of_last.map(|it| (last, it)));
     if let Some((name, of_one)) = of_ends {
-        let left = layers.checked_sub(of_first.unwrap_or(0) + of_last.unwrap_or(0));
+        let of_both = of_first.unwrap_or(0).saturating_add(of_last.unwrap_or(0));
+        let left = layers.checked_sub(of_both);
         let ranks = pipeline - u32::from(of_first.is_some()) - u32::from(of_last.is_some());
         let each = left.filter(|left| ranks == 0 || left.is_multiple_of(ranks));
         let each = each.map(|left| left.checked_div(ranks).unwrap_or(0));
@@ -141,8 +142,8 @@ fn stated(
     Ok((StatedStages::Even, virtual_stages))
 }
 
-/// Blocks of each stage if a rank has `of_rank` layers, by an option with its value, and `uncounted` blocks besides them
-/// on the first stage and on the last.
+/// Blocks of each stage if a rank has `of_rank` layers. `uncounted` blocks are added on the first and the last stage.
+/// The option and its value are for errors.
 fn listed(
     pipeline: u32,
     virtual_stages: u32,
@@ -171,7 +172,7 @@ fn listed(
     Ok((StatedStages::Blocks(blocks), virtual_stages))
 }
 
-/// Blocks of each stage of a layout text.
+/// Blocks of each stage in a layout text.
 fn blocks_of(text: &str) -> Option<Vec<u32>> {
     let text: String = text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     let plain = expanded(&text)?;

@@ -19,11 +19,11 @@ use crate::interchange::unread::Unread;
 pub(in super::super) static TABLE: Table =
     Table::new(Vocabulary::whole("Megatron-LM", include_str!("options.txt")), write, read);
 
-/// Megatron-DeepSpeed, whose scripts are read, not written.
+/// Megatron-DeepSpeed, whose scripts are read but not written.
 pub(super) const DEEPSPEED_TARGET: Target =
     Target::new("megatron-deepspeed", "Megatron-DeepSpeed", "megatron-deepspeed");
 
-/// Options by which a file is known as one with Megatron's arguments.
+/// Options that identify a file as one with Megatron's arguments.
 pub(super) const ANCHORS: [&str; 7] = [
     "--micro-batch-size",
     "--seq-length",
@@ -34,7 +34,7 @@ pub(super) const ANCHORS: [&str; 7] = [
     "--tensor-model-parallel-size",
 ];
 
-/// Options of Megatron-DeepSpeed: those of DeepSpeed, and Megatron's but for those that share in another way.
+/// Options of Megatron-DeepSpeed: DeepSpeed's, and Megatron's except those that shard in another way.
 pub(in super::super) static DEEPSPEED_TABLE: Table = Table::new(
     Vocabulary::whole(
         "Megatron-DeepSpeed",
@@ -76,7 +76,7 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
     let Reader { source, given } = reader;
     let Imported { layout, training, .. } = settings;
     match option {
-        // Megatron switches sequence parallelism off with one tensor-parallel rank.
+        // With one tensor-parallel rank, Megatron switches sequence parallelism off.
         "--sequence-parallel" => layout.sequence_parallel &= layout.tensor_parallel > 1,
         "--num-virtual-stages-per-pipeline-rank" => {
             stages::read(given, source.num_layers, settings)?;
@@ -127,7 +127,7 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
         "--cross-entropy-fusion-impl" if !given.has("--cross-entropy-loss-fusion") => {
             settings.framework.kernels.loss.gradient = LossGradient::OverSoftmax;
         }
-        // Megatron's own layers have FlashAttention where an option says so.
+        // Megatron's own layers use FlashAttention only if an option says so.
         "--transformer-impl" if !settings.framework.memory.transformer_engine => {
             settings.framework.kernels.attention = if given.has_within("--use-flash-attn") {
                 AttentionLibrary::FlashAttention2

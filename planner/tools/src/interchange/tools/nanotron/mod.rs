@@ -41,7 +41,7 @@ pub(super) static TOOL: Tool = Tool {
 
 const TARGET: Target = Target::new("nanotron", "nanotron 0.4", "nanotron");
 
-/// Parts of a plan, its model aside, that nanotron cannot run.
+/// Parts of a plan, apart from its model, that nanotron cannot run.
 fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = Vec::new();
     if view.training.optimizer != Optimizer::AdamW {
@@ -91,7 +91,7 @@ fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// Base of rotary embeddings in nanotron's code (`RotaryEmbedding` of 0.4), which no key changes.
+/// Base of rotary embeddings in nanotron's code (`RotaryEmbedding` of 0.4); no key changes it.
 const OWN_THETA: f64 = 10_000.0;
 
 /// Sizes of a Llama that nanotron's stage costs depend on.
@@ -150,7 +150,7 @@ fn program(view: &ExportView<'_>) -> Program {
 }
 
 fn yaml(view: &ExportView<'_>) -> String {
-    let heading = view.heading("nanotron 0.4");
+    let heading = view.heading(TARGET.tool());
     let mut all = TABLE.arguments(&view.run());
     all.extend(model_keys(view));
     all.extend(YOURS.map(|(key, value)| Argument::value(key, value, "yours")));
@@ -178,7 +178,7 @@ fn model_keys(view: &ExportView<'_>) -> Vec<Argument> {
     all
 }
 
-/// Keys that a plan does not decide, with values with which a step runs at once; without a dataset, tokens are random.
+/// Keys that a plan does not decide, with values that let a step run at once; without a dataset, tokens are random.
 const YOURS: [(&str, &str); 20] = [
     ("general.project", "planned"),
     ("general.run", "planned"),

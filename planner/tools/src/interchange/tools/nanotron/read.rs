@@ -22,7 +22,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let data = needed(given, "parallelism.dp")?;
     let context = given.count("parallelism.context_parallel_size")?.unwrap_or(1);
     settings.layout.context_parallel = context;
-    // Versions later than the one that plans are exported to have both.
+    // Versions later than the exported one have both.
     let abilities = &mut settings.framework.abilities;
     if context > 1 {
         abilities.context_parallel.push(ContextParallelKind::Ring);
@@ -30,7 +30,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     if given.is_on("parallelism.recompute_layer")? {
         abilities.recompute.push(RecomputePolicy::Full);
     }
-    // ParallelContext lays them over ranks of their own (src/nanotron/parallel/context.py).
+    // ParallelContext places expert parallelism on ranks of its own (src/nanotron/parallel/context.py).
     let experts = "parallelism.expert_parallel_size";
     if let Some(ranks) = given.count::<u32>(experts)?.filter(|it| *it > 1) {
         let what = format!(
@@ -38,7 +38,8 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
         );
         return Err(ImportError::unknown(what, format!("`{experts}` 1")));
     }
-    let product = [data, pipeline, tensor, context].map(u64::from).iter().product::<u64>();
+    let degrees = [data, pipeline, tensor, context].map(u64::from);
+    let product = degrees.into_iter().fold(1, u64::saturating_mul);
     let started = settings.num_gpus.map(u64::from);
     if let Some(ranks) = started.filter(|ranks| *ranks != product) {
         return Err(ImportError::divides(
@@ -59,7 +60,7 @@ fn needed(given: &ParsedOptions, name: &str) -> Result<u32, OptionError> {
     given.count(name)?.ok_or_else(|| missing(name))
 }
 
-/// Stages by nanotron's own rule.
+/// Stages as nanotron's own rule places them.
 fn stages(given: &ParsedOptions, pipeline: u32) -> Result<StatedStages, OptionError> {
     if pipeline == 1 {
         return Ok(StatedStages::Even);

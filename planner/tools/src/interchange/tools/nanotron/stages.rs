@@ -1,4 +1,4 @@
-//! Layers that nanotron places on each stage, which follow from the model alone.
+//! Layers that nanotron places on each stage; they follow from the model alone.
 
 use planner_core::partition::filled;
 
@@ -12,7 +12,8 @@ pub(super) struct Sizes {
     pub(super) vocab_size: u64,
 }
 
-/// Blocks of each stage, with embedding and head as one each; `None` where nanotron's rule gives no such stages.
+/// Blocks of each stage, where embedding and head count as one block each; `None` if nanotron's rule does not yield
+/// this number of stages.
 ///
 /// # Source
 ///

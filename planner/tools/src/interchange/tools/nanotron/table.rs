@@ -13,7 +13,7 @@ use crate::interchange::table::{Reader, Table};
 pub(super) static TABLE: Table =
     Table::new(Vocabulary::whole("nanotron", include_str!("keys.txt")), |_, _| None, read);
 
-/// Error for a missing key that nanotron has no default for.
+/// Error for a missing key without a default in nanotron.
 pub(super) fn missing(name: &str) -> OptionError {
     let works = "nanotron has no default for it".to_owned();
     OptionError::missing(name, works)

@@ -1,4 +1,4 @@
-//! Schedule, replicas and batch, each of which several torchtitan flags set.
+//! Schedule, replicas and batch: each of them is set by several torchtitan flags.
 
 use ir::layout::ZeroStage;
 use ir::schedule::{self, ScheduleKind, generate, read_csv};
@@ -29,7 +29,7 @@ const SCHEDULES: [(&str, ScheduleKind); 7] = [
     ("DualPipeV", ScheduleKind::DualPipeV),
 ];
 
-/// PyTorch's name of a schedule; for a user's own, of one with its stages.
+/// PyTorch's name of a schedule; for a user's own schedule, the name of one with the same stages on each rank.
 pub(super) fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
     let named = match kind {
         ScheduleKind::Given(given) if given.is_v_shaped() => ScheduleKind::Zbv,
@@ -40,7 +40,7 @@ pub(super) fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
     SCHEDULES.into_iter().find(|(_, kind)| *kind == named).map(|(name, _)| name)
 }
 
-/// The named schedule, or the user's own schedule if a CSV has another order of passes.
+/// The named schedule, or the user's own schedule if a CSV has another order of actions.
 pub(super) fn schedule(option: &str, reader: Reader<'_>) -> Result<ScheduleKind, OptionError> {
     let Reader { source, given } = reader;
     let schedule = given.one_of(option, &SCHEDULES)?.unwrap_or(ScheduleKind::OneFOneB);
@@ -65,7 +65,8 @@ pub(super) fn read_replicas(
 ) -> Result<(), ImportError> {
     let layout = &settings.layout;
     let (context, pipeline) = (layout.context_parallel, layout.pipeline_parallel);
-    let others = [layout.tensor_parallel, context, pipeline].map(u64::from).iter().product();
+    let degrees = [layout.tensor_parallel, context, pipeline].map(u64::from);
+    let others = degrees.into_iter().fold(1, u64::saturating_mul);
     let (copies, shards) = replicas(reader, others)?;
     let known = [
         ("always", Some(ZeroStage::Parameters)),
@@ -86,12 +87,13 @@ pub(super) fn read_replicas(
     Ok(())
 }
 
-/// Groups of replicas, and data-parallel ranks over which each shards (context parallelism not counted), if known.
+/// Number of groups of replicas, and number of data-parallel ranks over which each group shards, if known; context
+/// parallelism is not counted.
 fn replicas(reader: Reader<'_>, others: u64) -> Result<(u32, Option<u32>), ImportError> {
     let Reader { source, given } = reader;
     let copies: u32 = count(given, "data_parallel_replicate_degree")?.unwrap_or(1);
     let name = "--parallelism.data_parallel_shard_degree";
-    // By default all replicas that remain.
+    // The default is all remaining replicas.
     let shards = match given.text(name)? {
         Some("-1") | None => None,
         Some(_) => given.count::<u32>(name)?,
@@ -119,8 +121,8 @@ fn replicas(reader: Reader<'_>, others: u64) -> Result<(u32, Option<u32>), Impor
     Ok((copies, shards.or_else(|| u32::try_from(replicas / product).ok())))
 }
 
-/// Reads batch sizes. With a pipeline, the local batch is cut into the pipeline's micro-batches; without, it is one
-/// micro-batch, and gradients accumulate.
+/// Reads batch sizes. With a pipeline, the local batch is split into the pipeline's micro-batches. Without one, the
+/// local batch is one micro-batch, and gradients accumulate.
 pub(super) fn read_batch(reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
     let Reader { source, given } = reader;
     let stated = source.stated;
@@ -149,7 +151,7 @@ pub(super) fn read_batch(reader: Reader<'_>, settings: &mut Imported) -> Result<
             format!("{}", local.next_multiple_of(micro)),
         ));
     }
-    // Gradient accumulation over several local batches drains the pipeline between them, which no plan has.
+    // Gradient accumulation over several local batches drains the pipeline between them, which plans do not have.
     settings.layout.micro_batch_size = micro;
     settings.training.num_micro_batches = Some(local / micro);
     Ok(())

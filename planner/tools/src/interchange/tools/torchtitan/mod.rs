@@ -26,7 +26,7 @@ pub(super) use table::TABLE;
 
 pub(super) static TOOL: Tool = Tool {
     tables: &[&TABLE],
-    read: Some(read::read),
+    read: Some(|source| read_words(source, source.arguments()?)),
     starts: |words, place, _| starts(words, place).then_some(place),
     own_options: &["--parallelism.", "--training."],
     lacks,
@@ -58,10 +58,10 @@ fn starts(words: &[Word], place: usize) -> bool {
     is_module || word.ends_with("torchtitan/train.py") || is_program(words, place) && has_file()
 }
 
-/// Option of older versions for a TOML file, over which the other options count.
+/// Option of older versions for a TOML file; the other options override it.
 pub(super) const CONFIG_FILE: &str = "--job.config_file";
 
-/// Parts of a plan, its model aside, that torchtitan cannot run.
+/// Parts of a plan, apart from its model, that torchtitan cannot run.
 fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let (layout, training) = (&view.layout, &view.training);
     let mut lacks = Vec::new();
@@ -115,7 +115,7 @@ fn program(view: &ExportView<'_>) -> Program {
     {
         files.push(File::text(SCHEDULE, write_csv(&schedule)));
     }
-    // The named schedule decides which rank has which stages; a user's own schedule has its order in the CSV.
+    // The named schedule decides which rank has which stages. The order of a user's own schedule is in the CSV.
     let is_given =
         matches!(layout.schedule, ScheduleKind::Given(_)) && layout.pipeline_parallel > 1;
     let by_csv = is_given.then_some(["--parallelism.pipeline_parallel_schedule_csv", SCHEDULE]);
@@ -161,7 +161,7 @@ fn own() -> Vec<Section> {
 
 /// Text of `planned.py`, with the function that `--config` names.
 fn module(view: &ExportView<'_>, model: &model::Source) -> String {
-    let heading = view.heading("torchtitan 0.3.0");
+    let heading = view.heading(TARGET.tool());
     let backend = match view.layout.switches.token_dispatcher {
         TokenDispatcher::DeepEp if view.has_experts() => ", moe_comm_backend=\"deepep\"",
         TokenDispatcher::HybridEp if view.has_experts() => ", moe_comm_backend=\"hybridep\"",

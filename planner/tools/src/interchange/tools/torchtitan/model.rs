@@ -37,12 +37,12 @@ const FLAVORS: [(&str, &str, u32, u64, u64); 13] = [
     ("gpt_oss", "120b", 36, 2880, 128),
 ];
 
-/// Modules of the registries: name, longest sequence of the rotary embeddings (`max_seq_len`, beyond which
-/// `models/common/decoder.py:168` refuses), and whether `model_registry` takes `FlexAttention` by default.
+/// Modules of the registries: name; longest sequence of the rotary embeddings (`max_seq_len`:
+/// `models/common/decoder.py:168` refuses longer ones); and whether `model_registry` takes `FlexAttention` by default.
 const MODULES: [(&str, u64, bool); 3] =
     [("qwen3", 40_960, true), ("deepseek_v3", 16_384, true), ("gpt_oss", 131_072, false)];
 
-/// Import lines of every model.
+/// Import lines for every model.
 const IMPORTS: &str = "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n\
 from torchtitan.components.optimizer import default_adamw\n\
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader\n\
@@ -61,13 +61,9 @@ pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
     let family = view.plan.model.description["model_type"].as_str().unwrap_or_default();
     let family = family.trim_end_matches("_moe");
     let (layers, width) = (view.num_layers(), transformer.hidden_size);
-    let experts = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
-        FeedForward::Mixture(mixture) => Some(mixture.num_experts),
-        FeedForward::Dense(_) | FeedForward::None => None,
-    });
+    let experts = view.mixtures().next().map_or(0, |it| it.num_experts);
     let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts)| {
-        *module == family
-            && (*has_layers, *has_width, *has_experts) == (layers, width, experts.unwrap_or(0))
+        *module == family && (*has_layers, *has_width, *has_experts) == (layers, width, experts)
     });
     if let Some((module, flavor, ..)) = known
         && let Some((_, longest, is_flex)) = MODULES.iter().find(|(name, ..)| name == module)

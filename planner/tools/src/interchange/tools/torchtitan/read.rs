@@ -1,8 +1,8 @@
-//! Reads torchtitan's flags, and the Python that an export puts in the same folder.
+//! Reads torchtitan's flags, and the Python file that an export puts into the same folder.
 
 use ir::cluster::Precision;
 use ir::graph::{Recompute, TokenDispatcher};
-use ir::schedule::ScheduleKind;
+use ir::schedule::{MOST_STAGES, ScheduleKind};
 
 use super::degrees::count;
 use super::table::TABLE;
@@ -13,13 +13,7 @@ use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::table::Reader;
 
-/// Reads the words after `torchtitan.train`.
-pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let started = source.launched()?;
-    read_words(source, started.words.get(1..).unwrap_or_default())
-}
-
-/// Reads options, and the policy of recompute as the last word.
+/// Reads options; the last word may be the recompute policy.
 pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
@@ -49,7 +43,7 @@ pub(in super::super) fn read_words(
     Ok(settings)
 }
 
-/// Refuses missing flags that the function of `--config` may set, where its Python is not given.
+/// Refuses missing flags that the function of `--config` may set, if the Python of that function is not given.
 fn unseen(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -78,8 +72,8 @@ fn unseen(
     if policy.is_none() { missing("activation-checkpoint:none|selective|full") } else { Ok(()) }
 }
 
-/// Blocks of each stage, and the number of virtual stages of each rank: as the Python lists them, else by torchtitan's
-/// rule (`generate_llm_fqn_per_model_part`).
+/// Blocks of each stage, and number of virtual stages of each rank: those that the Python lists, else those of
+/// torchtitan's rule (`generate_llm_fqn_per_model_part`).
 fn stages(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -115,7 +109,7 @@ fn stages(
     Ok((StatedStages::Blocks(blocks), all / pipeline))
 }
 
-/// Blocks of each stage, from the lists of modules in the Python.
+/// Blocks of each stage, from the module lists in the Python.
 fn blocks_of(python: &str) -> Option<Vec<u32>> {
     let mut lines = python.lines().map(str::trim);
     lines.find(|line| line.ends_with("module_fqns_per_model_part = ["))?;
@@ -152,12 +146,19 @@ fn by_rule(
             "a model that is a transformer",
         ));
     };
-    let counted = layers + first + last;
+    let counted = layers.saturating_add(first).saturating_add(last);
     let usual = if schedule.is_interleaved() { 2 } else { schedule.default_virtual_stages() };
     let stages = match count(given, "pipeline_parallel_layers_per_stage")? {
         Some(each) => counted.div_ceil(each),
-        None => pipeline * usual,
+        None => pipeline.saturating_mul(usual),
     };
+    if u64::from(stages) > MOST_STAGES {
+        return Err(ImportError::divides(
+            Divided::Stages,
+            format!("{stages} stages are more than the {MOST_STAGES} of any pipeline"),
+            "fewer stages",
+        ));
+    }
     let (each, more) = (counted / stages, counted % stages);
     let of = |stage: u32| {
         let all = each + u32::from(stage < more);

@@ -12,7 +12,7 @@ use crate::interchange::run::Run;
 use crate::interchange::source::agreed;
 use crate::interchange::table::{Reader, Table, Values};
 
-/// Flags of `ConfigManager` in torchtitan 0.3.0, written with `_`; it accepts `-` too.
+/// Flags of `ConfigManager` in torchtitan 0.3.0, written with `_`; `ConfigManager` accepts `-` too.
 pub(in super::super) static TABLE: Table =
     Table::new(Vocabulary::whole("torchtitan", include_str!("options.txt")), write, read);
 

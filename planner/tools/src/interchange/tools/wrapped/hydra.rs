@@ -1,4 +1,4 @@
-//! Files that Hydra composes: the one that a command names, over those of its list `defaults`.
+//! Files that Hydra composes: the file that a command names overrides those in its list `defaults`.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,21 @@ use crate::interchange::file::basename;
 use crate::interchange::source::Source;
 use crate::interchange::tree::Tree;
 
-/// Key of the names of files that a file is composed over.
+/// Key of the list of files that a file overrides.
 const DEFAULTS: &str = "defaults";
 
-/// Name in that list of the file itself, which is the last of them unless it is in the list.
+/// Name in that list for the file itself, which comes last unless the list contains this name.
 const SELF: &str = "_self_";
 
-/// Key of the name of a file, as `--config-name` gives it.
+/// Key of a file's name, as `--config-name` sets it.
 const NAME: &str = "config_name";
 
-/// File of a name that Hydra is given.
+/// Name of the file for a name that Hydra is given.
 fn file_of(name: &str) -> String {
     format!("{}.yaml", basename(name).trim_end_matches(".yaml"))
 }
 
-/// Files of verl's own, whose values are defaults that are known; those that generate apart train alike.
+/// verl's own files, whose values are known defaults; those that generate on separate GPUs train in the same way.
 const OWN: [&str; 9] = [
     "ppo_trainer.yaml",
     "ppo_megatron_trainer.yaml",
@@ -40,8 +40,8 @@ fn is_own(file: &str) -> bool {
     OWN.contains(&file)
 }
 
-/// Keys of the file that a command names, where it is there. Of verl's own files and those that are read the name has
-/// no further effect, and is taken out.
+/// Keys of the file that a command names, if the file is given. The name is removed from `options` if the file is given
+/// or is one of verl's own, since it has no further effect then.
 pub(super) fn named(
     source: &Source<'_>,
     options: &mut Vec<Setting>,
@@ -57,13 +57,14 @@ pub(super) fn named(
 /// Files of a composition.
 #[derive(Default)]
 struct Composition {
-    /// Files that are in it already, so that a circle ends.
+    /// Files that are in the composition already, so that circular references end.
     seen: BTreeSet<String>,
-    /// Names of files that are not there.
+    /// Names of files that are not given.
     missing: Vec<Tree>,
 }
 
-/// Keys of a file over those of its defaults; of these the names of files that are not there are left.
+/// Keys of a file, which override those of its defaults. The names of files that are not given stay in the list
+/// `defaults`.
 pub(super) fn composed(source: &Source<'_>, tree: &Tree) -> Result<Tree, ImportError> {
     let mut files = Composition::default();
     let mut keys = files.keys_of(source, tree)?;
@@ -82,7 +83,7 @@ impl Composition {
         let mut own = tree.keys().to_vec();
         own.retain(|it| it.0 != DEFAULTS);
         let listed = tree.get(DEFAULTS).map_or(&[][..], Tree::items);
-        // Groups of files, which verl has of its own, are no texts.
+        // Entries for verl's own groups of files are not texts.
         let names: Vec<&str> = listed.iter().filter_map(Tree::text).collect();
         let last = (!names.contains(&SELF)).then_some(SELF);
         let mut all = Vec::new();
@@ -102,7 +103,7 @@ impl Composition {
     }
 }
 
-/// Adds keys over those that are there.
+/// Adds keys, which override existing ones.
 fn merge(all: &mut Vec<(String, Tree)>, over: &[(String, Tree)]) {
     for (key, tree) in over {
         match (all.iter_mut().find(|it| it.0 == *key), tree) {

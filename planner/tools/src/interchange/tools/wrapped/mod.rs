@@ -1,4 +1,4 @@
-//! Tools and older versions whose settings are those of another tool in other words.
+//! Tools, and older versions of tools, whose settings are those of another tool under other names.
 
 mod hydra;
 mod own;

@@ -1,4 +1,5 @@
-//! The tables read backwards: the keys of a tool for options of the tool that it hands its settings on to.
+//! The tables read backwards: from an option of the tool that settings are passed on to, to the keys of the wrapping
+//! tool.
 
 use super::super::{accelerate, megatron, torchtitan};
 use super::wrapper::{Base, Same, Setting, Wrapper, base_option};
@@ -8,23 +9,23 @@ use crate::interchange::options::{OptionError, UnknownPart};
 use crate::interchange::table::Table;
 use crate::interchange::tool::OwnKey;
 
-/// Tables of the options that settings are handed on as.
+/// Tables of the options that settings are translated to.
 pub(super) static TRAINER: [&Table; 2] = [&accelerate::TRAINER, &accelerate::CONFIGURATION];
 pub(super) static MEGATRON: [&Table; 1] = [&megatron::TABLE];
 pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
 
-/// Beginning of the keys of what verl trains by reinforcement.
+/// Prefix of the keys of the model that verl trains by reinforcement learning.
 pub(super) const ACTOR: &str = "actor_rollout_ref.";
 
-/// Words of a line for keys that become no option.
+/// Words in a line of a table for keys that do not become an option.
 pub(super) const NO_OPTION: [&str; 7] =
     ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
 
-/// Keys that become an option, as a file has them: that of its own name, then others in the order of the table. The
-/// words `nodes` and `each` stand for the ranks of a job.
+/// Keys that become an option, as written in a file: first the key of the option's own name, then others in the order
+/// of the table. The words `nodes` and `each` stand for the ranks of a job.
 pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     let plain = |option: &str| option.trim_start_matches("--").to_owned();
-    // The Trainer has keys of accelerate's configuration without their beginning.
+    // The Trainer has keys of accelerate's configuration without their prefix.
     let shorter = option.replace("fsdp_config.fsdp_", "fsdp_config.");
     let wanted = if wrapper.base == Base::Trainer { shorter } else { option.to_owned() };
     let within = |key: &str| {
@@ -45,11 +46,11 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
         if plain(becomes) != plain(&wanted) || key.ends_with('*') {
             continue;
         }
-        let words = row.line.split(" # ").next().unwrap_or_default().split_whitespace().skip(3);
-        let forms: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
+        let forms = row.words.iter().filter_map(|it| it.split_once('='));
+        let forms: Vec<(&'static str, &'static str)> = forms.collect();
         let left_out = forms.iter().find(|it| it.0 == "-").map(|it| it.1);
         let words = forms.into_iter().filter(|it| it.0 != "-").collect();
-        // Megatron's parser takes dashes alone.
+        // Megatron's parser accepts only dashes.
         let is_option = wrapper.same == Same::Options;
         let name = if is_option { key.replace('_', "-") } else { within(key) };
         let is_switch = arity == "none";
@@ -91,7 +92,7 @@ pub(super) fn option_of(wrapper: &Wrapper, key: &str) -> String {
     }
 }
 
-/// An error about options as one about the keys that became them.
+/// Rewrites an error about options as one about the keys that became them.
 pub(super) fn in_own_words(
     error: ImportError,
     wrapper: &Wrapper,
@@ -108,7 +109,7 @@ pub(super) fn in_own_words(
     };
     let text = |text: &str| {
         let parts = text.split('`').enumerate().map(|(index, part)| {
-            // Names are at every second place between backquotes.
+            // Every second part between backquotes is a name.
             let at = part.find(' ').unwrap_or(part.len());
             let (option, value) = part.split_at(if index % 2 == 1 { at } else { 0 });
             if option.is_empty() { part.to_owned() } else { name(option) + value }

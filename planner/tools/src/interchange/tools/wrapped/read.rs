@@ -1,7 +1,8 @@
-//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a
-//! table of each says which key becomes which.
+//! Tools, and older versions of tools, whose settings are those of the Trainer, of Megatron or of torchtitan under
+//! other names. A table for each states which key becomes which option.
 //!
-//! A line of a table is a key, `any`, and what it becomes; a key that ends with `*` stands for all with this prefix:
+//! A line of a table is a key, `any`, and what the key becomes. A key that ends with `*` stands for all keys with this
+//! prefix:
 //!
 //! ```text
 //! gradient_checkpointing any gradient_checkpointing unsloth=true
@@ -16,8 +17,8 @@
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
 //! | `pure` | weights and moments in 16 bits alone |
 //!
-//! `word` instead of `any` is for what follows from several keys, so that no file has it; `none` is for a switch
-//! without a value. Keys that are not in the table, but are the other tool's, are handed on as they are.
+//! `word` instead of `any` marks a key that is derived from several keys, so that no file has it; `none` marks a switch
+//! without a value. Keys that are not in the table but belong to the other tool are passed on unchanged.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ use crate::interchange::options::{Leaf, OptionError, ParsedOptions, UnknownPart}
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 use crate::interchange::tree::Tree;
-use crate::interchange::unread::{Unplanned, Unread};
+use crate::interchange::unread::Unread;
 
 pub(super) fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError> {
     let settings = settings(source, wrapper)?;
@@ -68,7 +69,7 @@ fn imported(
     let job = |name: &str| translated.job.get(name).copied();
     if let Some(each) = job("each") {
         let ranks = each.checked_mul(job("nodes").unwrap_or(1));
-        // Where the number of nodes is left to the launcher, the user's number of ranks says it.
+        // If the number of nodes is left to the launcher, the user's number of ranks determines it.
         let is_open = job("nodes").is_none() && source.stated.num_gpus.is_some();
         let ranks = ranks.filter(|_| !is_open).and_then(|it| u32::try_from(it).ok());
         imported.num_gpus = imported.num_gpus.or(ranks);
@@ -79,7 +80,7 @@ fn imported(
         imported.training.num_micro_batches = None;
     }
     if wrapper.base == Base::Trainer {
-        // These tools shard by code of their own, or with versions of accelerate that can do both.
+        // These tools shard with their own code, or with versions of accelerate that can combine both.
         let excluded = [Feature::Zero2, Feature::Zero3];
         imported.framework.abilities.exclusions.retain(|it| {
             let is_sharded = excluded.iter().any(|zero| it.set().has(*zero));
@@ -110,8 +111,8 @@ fn imported(
     Ok(imported)
 }
 
-/// Adds context parallelism of a tool's own. It is no part of the framework, so of what the framework
-/// refuses together with context parallelism only tensor and pipeline parallelism stay refused.
+/// Adds a tool's own context parallelism, which is not part of the framework. Combinations that the framework refuses
+/// with context parallelism become possible, except those with tensor or pipeline parallelism.
 fn with_own_context_parallel(abilities: &mut Abilities, kinds: &[ContextParallelKind]) {
     if kinds.is_empty() {
         return;
@@ -127,25 +128,25 @@ fn with_own_context_parallel(abilities: &mut Abilities, kinds: &[ContextParallel
     });
 }
 
-/// Settings of a tool in the words of another.
+/// Settings of a tool, translated to options of another.
 #[derive(Debug, Default)]
 struct Translated {
     words: Vec<Word>,
-    /// torchtitan's last word: what is computed again.
+    /// torchtitan's last word: the recompute policy.
     policy: Option<Word>,
     lora: ParsedOptions,
     job: BTreeMap<&'static str, u64>,
     unread: Vec<Unread>,
 }
 
-/// Words of PEFT, for tools whose own options Megatron does not have.
+/// PEFT's options, for tools whose own adapter options Megatron does not have.
 const LORA: [&str; 6] =
     ["use_peft", "lora_r", "lora_alpha", "lora_target_modules", "load_in_4bit", "load_in_8bit"];
 
-/// Beginning of the name of unknown words after an option that has its value.
+/// Prefix of the name for unknown words that follow an option which has its value.
 const FOLLOWS: &str = "what follows ";
 
-/// torchtitan's word for what is computed again, before its value.
+/// torchtitan's word for the recompute policy, before its value.
 const POLICY: &str = "activation-checkpoint:";
 
 fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, ImportError> {
@@ -158,26 +159,24 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             let of = UnknownPart::After(after.to_owned());
             return Err(OptionError::unresolved(of, unknown).into());
         }
-        let Some(row) = vocabulary.index().of_key(key).map(|row| row.line) else {
+        let Some(row) = vocabulary.index().of_key(key) else {
             match base_option(*base, wrapper.bare(key)) {
                 Some(option) => all.hand_on(*base, &option, words.clone())?,
                 None => rest.push((key.clone(), leaf(words))),
             }
             continue;
         };
-        let mut forms = row.split(" # ").next().unwrap_or_default().split_whitespace().skip(2);
-        let becomes = forms.next().unwrap_or("none");
+        let becomes = row.becomes.unwrap_or("none");
         match becomes {
             "none" => {}
             "unplanned" => {
-                let why = row.split_once(" # ").map_or("", |it| it.1);
                 let given = ParsedOptions::default().with_words(key, words.clone());
-                all.unread
-                    .extend(given.unread(std::iter::once(Unplanned::new(key, forms, why)), ""));
+                all.unread.extend(given.unread(std::iter::once((key.as_str(), row)), ""));
             }
             "must" => {
                 let value = words.first().map_or("", |it| it.text.as_str());
-                let known: Vec<&str> = forms.filter_map(|form| form.strip_suffix('=')).collect();
+                let known = row.words.iter().filter_map(|form| form.strip_suffix('='));
+                let known: Vec<&str> = known.collect();
                 if !known.contains(&value) {
                     return Err(ImportError::unknown(
                         format!(
@@ -194,7 +193,7 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             }
             option => {
                 let is_it = |form: &(&str, &str)| words.first().is_some_and(|it| it.text == form.0);
-                let forms = forms.filter_map(|form| form.split_once('='));
+                let forms = row.words.iter().filter_map(|form| form.split_once('='));
                 refuse_other_word(key, words, forms.clone())?;
                 let changed = forms.clone().find(is_it);
                 let words = match changed {
@@ -218,8 +217,7 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
         .collect();
     for row in &vocabulary.index().rows {
         let IndexedRow { name: key, becomes: Some(option), .. } = *row else { continue };
-        let mut words = row.line.split(" # ").next().unwrap_or_default().split_whitespace();
-        let usual = words.find_map(|form| form.strip_prefix("-="));
+        let usual = row.words.iter().find_map(|form| form.strip_prefix("-="));
         let usual = usual.filter(|_| !NO_OPTION.contains(&option));
         let is_given = settings.iter().any(|it| it.0 == key)
             || becomes.contains(&Some(option))
@@ -233,10 +231,10 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     Ok(all)
 }
 
-/// Words of YAML and command lines for what is on or off.
+/// Words for on and off in YAML and on command lines.
 const SWITCHED: [&str; 2] = ["true", "false"];
 
-/// Refuses a word of a switch that has words of its own, where it is none of them.
+/// Refuses an unknown word for a switch that has its own words for on or off.
 fn refuse_other_word<'a>(
     key: &str,
     words: &[Word],
@@ -264,7 +262,7 @@ impl Translated {
             .any(|it| it.text.trim_start_matches("--") == option.trim_start_matches("--"))
     }
 
-    /// Adds an option of the other tool, as its parser takes it.
+    /// Adds an option of the other tool, in the form that its parser accepts.
     fn hand_on(&mut self, base: Base, option: &str, words: Vec<Word>) -> Result<(), OptionError> {
         if base == Base::Megatron && LORA.contains(&option) {
             self.lora = std::mem::take(&mut self.lora).with_words(option, words);
@@ -288,7 +286,7 @@ impl Translated {
         }
         let is_one = base != Base::Trainer && base.vocabulary().arity(option) == Some("one");
         let words = if is_one && words.len() > 1 { joined(&words) } else { words };
-        // Of two keys that become one option, the later counts.
+        // If two keys become the same option, the later one counts.
         let name = format!("--{}", option.trim_start_matches("--"));
         if let Some(at) = self.words.iter().position(|it| it.text == name) {
             let end = self.words[at + 1..].iter().position(|it| it.text.starts_with("--"));
@@ -318,7 +316,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
         Form::Tree(tree) => all.extend(of_tree(source, tree, wrapper, &[])?),
         Form::Program(started) => {
             let mut words = started.words.get(1..).unwrap_or_default();
-            // The name of a command, such as `train`.
+            // Skips the name of a command, such as `train`.
             if words
                 .first()
                 .is_some_and(|it| !it.text.starts_with('-') && !it.text.contains(['.', '=']))
@@ -353,7 +351,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
     Ok(all)
 }
 
-/// Every key of a file with its values; those of options `over` it count in references.
+/// Every key of a file with its values. In references, the options `over` override the file's keys.
 fn of_tree(
     source: &Source<'_>,
     tree: &Tree,
@@ -379,7 +377,7 @@ fn of_tree(
     Ok(inner.values().into_iter().map(setting).collect())
 }
 
-/// Options `--key value`, `--key=value` and `key=value`, by the names of keys.
+/// Options `--key value`, `--key=value` and `key=value`, as keys with their values.
 fn of_words(words: &[Word]) -> Vec<Setting> {
     let mut all: Vec<Setting> = Vec::new();
     for word in words {
@@ -392,8 +390,8 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
                 all.push((key(name, is_option), vec![value]));
             }
             (_, true) => all.push((key(name, true), Vec::new())),
-            // An unknown list of options, such as `${MODEL_ARGS[@]}`, after an option that has its value.
-            // What the script itself is given.
+            // The script's own arguments are skipped. Next: an unknown list of options, such as `${MODEL_ARGS[@]}`,
+            // after an option that has its value.
             _ if word.text.is_empty() && is_of_script(word) => {}
             _ if word.text.is_empty() && all.last().is_some_and(|it| it.1.len() == 1) => {
                 let after = &all[all.len() - 1].0;
@@ -409,7 +407,7 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
     all
 }
 
-/// Returns whether a word is the script's own arguments, `$@` or a part of them, which are none.
+/// Returns whether a word is the script's own arguments, `$@` or a part of them; the script is read without any.
 fn is_of_script(word: &Word) -> bool {
     !word.unknown.is_empty() && word.unknown.iter().all(|it| it.starts_with('@'))
 }

@@ -1,5 +1,5 @@
-//! Values of files that refer to others, as Hydra and OmegaConf write them: `${a.b}`, `${.sibling}`, `${multiply:4,
-//! ${.b}}`, and `${NAME:default}` of an environment.
+//! Values in files that refer to other values, in the notation of Hydra and OmegaConf: `${a.b}`, `${.sibling}`,
+//! `${multiply:4, ${.b}}`; and `${NAME:default}` for an environment variable.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::interchange::shell::Word;
 /// Values by their keys.
 pub(super) type Values = BTreeMap<String, Vec<String>>;
 
-/// References that follow each other at most, so that a circle ends.
+/// Largest number of references that are followed in a row, so that circular ones end.
 const MOST_DEPTH: usize = 16;
 
-/// Value of a key; one that is not in the file is unknown.
+/// Value of a key, with its references resolved; a reference to a key that is not in the file is unknown.
 pub(super) fn value(text: &str, key: &str, all: &Values) -> Word {
     match inner(text) {
         None => Word::known(text),

@@ -1,4 +1,4 @@
-//! The tools: how each is recognised, and what follows from several of its keys.
+//! The tools: how each is recognised, and which settings follow from several of its keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 
 static AXOLOTL: Wrapper = Wrapper {
-    // ring-flash-attn, with any way to share states (docs/sequence_parallelism.qmd).
+    // ring-flash-attn, combined with any way to shard states (docs/sequence_parallelism.qmd).
     context_parallel: &[ContextParallelKind::Ring],
     adds: |all, source| {
         shards(all, source);
@@ -63,7 +63,7 @@ static DEEPSPEED_CHAT: Wrapper = Wrapper {
 static SWIFT: Wrapper = Wrapper {
     loads_16_bits: true,
     same: Same::Keys,
-    // swift/sequence_parallel: Ulysses, and a ring where there are more ranks than key-value heads.
+    // swift/sequence_parallel: Ulysses, and a ring if there are more ranks than key-value heads.
     context_parallel: &[ContextParallelKind::AllToAll, ContextParallelKind::Ring],
     adds: |all, source| {
         built_in_fsdp(all);
@@ -85,7 +85,7 @@ static SLIME: Wrapper = Wrapper {
     ..Wrapper::new("slime", include_str!("slime.txt"), Base::Megatron)
 };
 static VERL: Wrapper = Wrapper {
-    // verl/workers/engine/fsdp/transformer_impl.py and actor/dp_actor.py: backward of each micro-batch as it is.
+    // verl/workers/engine/fsdp/transformer_impl.py and actor/dp_actor.py: a plain backward for each micro-batch.
     reduces_each: true,
     // verl/models/transformers/monkey_patch.py.
     context_parallel: &[ContextParallelKind::AllToAll],
@@ -93,7 +93,7 @@ static VERL: Wrapper = Wrapper {
     adds: |all, source| {
         verl::batches(all, source);
         verl::groups(all, source);
-        // Weights and moments are in the format in which the model is made (workers/fsdp_workers.py).
+        // Weights and moments have the number format in which the model is created (workers/fsdp_workers.py).
         let format = value(all, "actor_rollout_ref.actor.fsdp_config.model_dtype");
         if format.is_some_and(|it| ["bf16", "bfloat16"].contains(&it)) {
             add(all, "pure", &1);
@@ -135,7 +135,7 @@ static NEMO: Wrapper = Wrapper {
 };
 
 static TORCHTUNE: Wrapper = Wrapper {
-    // recipes/full_finetune_distributed.py: backward of each micro-batch as it is.
+    // recipes/full_finetune_distributed.py: a plain backward for each micro-batch.
     reduces_each: true,
     adds: |all, _| recipe(all),
     ..Wrapper::new("torchtune", include_str!("torchtune.txt"), Base::Trainer)
@@ -146,8 +146,8 @@ static TORCHTITAN: Wrapper = Wrapper {
     ..Wrapper::new("torchtitan", include_str!("torchtitan_toml.txt"), Base::Torchtitan)
 };
 
-/// Micro-batches of torchtitan's versions with `experimental.pipeline_parallel_degree`: as many as ranks, unless a key
-/// says how many (`parallelisms/pipelining_utils.py` of 0.0.2).
+/// Micro-batches in the versions of torchtitan that have `experimental.pipeline_parallel_degree`: one for each pipeline
+/// rank, unless a key states their number (`parallelisms/pipelining_utils.py` of 0.0.2).
 fn pipeline_micro_batches(all: &mut Vec<Setting>) {
     let of = |key: &str| number(all, key).filter(|it| *it > 0);
     let ranks = of("experimental.pipeline_parallel_degree").filter(|it| *it > 1);
@@ -158,13 +158,13 @@ fn pipeline_micro_batches(all: &mut Vec<Setting>) {
     }
 }
 
-/// A tool whose settings are read, but not written: the Trainer's in other words.
+/// A tool whose settings are read but not written: the Trainer's settings under other names.
 const fn tool(target: Target) -> Tool {
     let tool = Tool::new(target, |_, _| Program::default());
     Tool { is_written: false, tables: &own::TRAINER, ..tool }
 }
 
-/// A tool that hands its settings on to Megatron.
+/// A tool that passes its settings on to Megatron.
 const fn of_megatron(target: Target) -> Tool {
     Tool {
         tables: &own::MEGATRON,
@@ -186,7 +186,7 @@ macro_rules! wrapping {
     };
 }
 
-/// Start of a program that is one of some modules or scripts, wherever in a command its name is.
+/// Start of a program that is one of some modules or scripts, wherever its name is in a command.
 fn started(words: &[Word], place: usize, is_it: impl Fn(&[Word], usize) -> bool) -> Option<usize> {
     if place > 0 {
         return None;
@@ -194,14 +194,14 @@ fn started(words: &[Word], place: usize, is_it: impl Fn(&[Word], usize) -> bool)
     (0..words.len()).find(|at| is_it(words, *at))
 }
 
-/// [`started`], where the files beside the command do not matter.
+/// [`started`], for tools whose recognition does not depend on the named files.
 macro_rules! anywhere {
     ($is_it:expr) => {
         |words, place, _| started(words, place, $is_it)
     };
 }
 
-/// Returns whether a word is one of some names, and the next, if one is given, is one of its commands.
+/// Returns whether the word at `at` is one of `names` and the next word is one of `commands`.
 fn is_command(words: &[Word], at: usize, names: &[&str], commands: &[&str]) -> bool {
     let next = words.get(at + 1).map_or("", |it| it.text.as_str());
     names.contains(&basename(&words[at].text)) && commands.contains(&next)
@@ -209,7 +209,7 @@ fn is_command(words: &[Word], at: usize, names: &[&str], commands: &[&str]) -> b
 
 fn has_option(words: &[Word], names: &[&str]) -> bool {
     words.iter().any(|word| {
-        let name = word.text.split('=').next().unwrap_or_default().replace('-', "_");
+        let name = word.name().replace('-', "_");
         names.contains(&name.trim_start_matches('_'))
     })
 }
@@ -231,7 +231,7 @@ fn is_of_llama_factory(tree: &Tree) -> bool {
     tree.has("model_name_or_path") && tree.has_any(&["finetuning_type", "cutoff_len", "template"])
 }
 
-/// Returns whether the word after a program names a file of LLaMA-Factory's keys.
+/// Returns whether the word after a program names a file with LLaMA-Factory's keys.
 fn has_own_file(words: &[Word], at: usize, files: &BTreeMap<String, String>) -> bool {
     let file = words.get(at + 1).map(|it| basename(&it.text));
     let tree = file.filter(|it| files.contains_key(*it)).and_then(|it| tree_of(files, it).ok());
@@ -252,10 +252,10 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
     ..wrapping!(LLAMA_FACTORY, tool(Target::new("llama-factory", "LLaMA-Factory 0.9", "fsdp2")))
 };
 
-/// Programs of DeepSpeed-Chat, and those that took its options over: they make DeepSpeed's configuration of these.
+/// Programs of DeepSpeed-Chat, and programs that adopted its options: they build DeepSpeed's configuration from these.
 pub(in super::super) static DEEPSPEED_CHAT_TOOL: Tool = Tool {
     starts: anywhere!(|words, at| {
-        // It is a flag of `accelerate launch` too.
+        // The option is also a flag of `accelerate launch`.
         is_program(words, at)
             && !words.iter().any(|it| basename(&it.text) == "accelerate")
             && has_option(words, &["zero_stage"])
@@ -268,10 +268,11 @@ fn is_megatron_swift(words: &[Word]) -> bool {
     (0..words.len()).any(|at| is_command(words, at, &["megatron"], &["sft", "pt", "rlhf"]))
 }
 
-/// ms-swift's own words for how parameters are tuned, in its versions.
+/// ms-swift's options, in its different versions, for how parameters are tuned.
 const TUNER: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
 
-/// Returns whether a program of another name has ms-swift's options: `train_type` alone is one of others too.
+/// Returns whether a program of another name has ms-swift's options; `train_type` alone is not enough, since other
+/// programs have it too.
 fn has_swift_options(words: &[Word], at: usize) -> bool {
     let more = ["model", "model_type", "per_device_train_batch_size", "torch_dtype"];
     let is_own = has_option(words, &["tuner_type", "sft_type"])
@@ -280,7 +281,7 @@ fn has_swift_options(words: &[Word], at: usize) -> bool {
     is_own && has_option(words, &TUNER) && !is_megatron_swift(words)
 }
 
-/// ms-swift: options of `swift sft` and its sisters, and `args.json`, which each run leaves behind.
+/// ms-swift: options of `swift sft` and related commands, and `args.json`, which each run leaves behind.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     // swift/model/utils.py, get_default_device_map.
     spreads_layers: true,
@@ -296,7 +297,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     ..wrapping!(SWIFT, tool(Target::new("ms-swift", "ms-swift 4", "fsdp2")))
 };
 
-/// ms-swift with Megatron: options of `megatron sft` and its sisters.
+/// ms-swift with Megatron: options of `megatron sft` and related commands.
 pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
     starts_ranks: true,
     starts: anywhere!(|words, at| at == 0 && is_megatron_swift(words)),
@@ -306,7 +307,7 @@ pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
     )
 };
 
-/// slime: options of `train.py`, Megatron's among them.
+/// slime: options of `train.py`, which include Megatron's.
 pub(in super::super) static SLIME_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: anywhere!(|words, at| {
@@ -316,7 +317,7 @@ pub(in super::super) static SLIME_TOOL: Tool = Tool {
     ..wrapping!(SLIME, of_megatron(Target::new("slime", "slime", "megatron-core")))
 };
 
-/// verl's modules, and programs of any name with the keys of its actor.
+/// Recognises verl's modules, and programs of any name with keys of verl's actor.
 fn is_verl(words: &[Word], at: usize) -> bool {
     let text = words[at].text.as_str();
     let is_of_actor =
@@ -325,7 +326,7 @@ fn is_verl(words: &[Word], at: usize) -> bool {
         || is_program(words, at) && words[at..].iter().any(is_of_actor)
 }
 
-/// EasyR1's program, whose module is called as verl's are.
+/// EasyR1's program, whose module has a name like verl's modules.
 const EASY_R1: &str = "verl.trainer.main";
 
 fn is_megatron(words: &[Word]) -> bool {
@@ -337,7 +338,7 @@ fn is_megatron(words: &[Word]) -> bool {
     })
 }
 
-/// What trains the actor by a file of verl's keys.
+/// Strategy that trains the actor, in a file of verl's keys.
 fn strategy(tree: &Tree) -> Option<&str> {
     let path = ["actor_rollout_ref", "actor", "strategy"];
     path.into_iter().try_fold(tree, Tree::get)?.text()
@@ -348,7 +349,7 @@ pub(in super::super) static VERL_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: anywhere!(|words, at| is_verl(words, at) && !is_megatron(words)),
     has_keys: |tree| tree.has("actor_rollout_ref") && strategy(tree) != Some("megatron"),
-    // Hydra refuses keys of the actor for what is trained by SFT.
+    // Hydra refuses keys of the actor in settings for SFT.
     takes_key: |key, text| !key.starts_with(ACTOR) || text.contains(ACTOR.trim_end_matches('.')),
     ..wrapping!(VERL, tool(Target::new("verl", "verl", "fsdp2")))
 };
@@ -372,7 +373,7 @@ pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
     ..wrapping!(PRIMUS, of_megatron(Target::new("primus", "Primus", "megatron-core")))
 };
 
-/// FlagScale: the YAML of its training, without that of the experiment.
+/// FlagScale: the YAML of the training, without the experiment's YAML.
 pub(in super::super) static FLAGSCALE_TOOL: Tool = Tool {
     has_keys: |tree| {
         let has = |section: &str, key: &str| tree.get(section).is_some_and(|it| it.has(key));
@@ -421,8 +422,8 @@ pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
     )
 };
 
-/// axolotl shards where a degree or FSDP's keys say so, without the Trainer's `fsdp`; a degree alone does not beside
-/// DeepSpeed. Its own configurations of DeepSpeed are known by their names.
+/// axolotl shards if a degree or FSDP's keys say so, even without the Trainer's `fsdp`; with DeepSpeed, a degree alone
+/// does not shard. axolotl's own DeepSpeed configurations are recognised by name.
 fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
     let is_parted = ["dp_shard_size", "tensor_parallel_size", "context_parallel_size"]
         .iter()
@@ -445,7 +446,8 @@ fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
     own_stage(all, source, &STAGES_OF_AXOLOTL);
 }
 
-/// A configuration of DeepSpeed that a tool ships counts by the end of its path, unless a file of the name is there.
+/// A DeepSpeed configuration that a tool ships is recognised by the end of its path, unless a file of this name is
+/// given.
 fn own_stage(all: &mut Vec<Setting>, source: &Source<'_>, known: &[(&str, &str)]) {
     let path = value(all, "deepspeed").filter(|it| !source.files.contains_key(basename(it)));
     let stage = path.and_then(|path| {
@@ -460,7 +462,8 @@ fn own_stage(all: &mut Vec<Setting>, source: &Source<'_>, known: &[(&str, &str)]
     }
 }
 
-/// axolotl's own configurations of DeepSpeed (its folder `deepspeed_configs`), by what they shard and keep on the host.
+/// axolotl's own DeepSpeed configurations (its folder `deepspeed_configs`), with what they shard and offload to the
+/// host.
 const STAGES_OF_AXOLOTL: [(&str, &str); 6] = [
     ("deepspeed_configs/zero1.json", "zero1"),
     ("deepspeed_configs/zero2.json", "zero2_offload"),
@@ -470,7 +473,7 @@ const STAGES_OF_AXOLOTL: [(&str, &str); 6] = [
     ("deepspeed_configs/zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
 ];
 
-/// LLaMA-Factory's own configurations of DeepSpeed (its folder `examples/deepspeed`).
+/// LLaMA-Factory's own DeepSpeed configurations (its folder `examples/deepspeed`).
 const STAGES_OF_LLAMA_FACTORY: [(&str, &str); 5] = [
     ("ds_z0_config.json", "zero0"),
     ("ds_z2_config.json", "zero2"),
@@ -479,8 +482,8 @@ const STAGES_OF_LLAMA_FACTORY: [(&str, &str); 5] = [
     ("ds_z3_offload_config.json", "zero3_offload"),
 ];
 
-/// DeepSpeed-Chat's stage, host and number format, with its defaults
-/// (DeepSpeedExamples, applications/DeepSpeed-Chat/dschat/utils/ds_utils.py).
+/// DeepSpeed-Chat's ZeRO stage, offload and number format, with its defaults (DeepSpeedExamples,
+/// applications/DeepSpeed-Chat/dschat/utils/ds_utils.py).
 fn zero_stage(all: &mut Vec<Setting>) {
     let offloads = all.iter().any(|it| it.0 == "offload");
     let stage = all.iter().find(|it| it.0 == "zero_stage").and_then(|it| it.1.first());
@@ -492,7 +495,7 @@ fn zero_stage(all: &mut Vec<Setting>) {
     add(all, if is_half { "half" } else { "brain" }, &true);
 }
 
-/// torchtune's recipes shard as FSDP does, in the number format of the weights; LoRA is in the model's arguments.
+/// torchtune's recipes shard like FSDP, in the number format of the weights; LoRA is in the model's arguments.
 fn recipe(all: &mut Vec<Setting>) {
     if value(all, "loss._component_").is_some_and(|it| it.contains(".rlhf.")) {
         add(all, "reference_model", &true);
@@ -504,7 +507,7 @@ fn recipe(all: &mut Vec<Setting>) {
         return;
     }
     add(all, "use_peft", &true);
-    // Builders of QLoRA are those of LoRA with `quantize_base=True` (torchtune/models/*/_model_builders.py).
+    // QLoRA's builders are LoRA's with `quantize_base=True` (torchtune/models/*/_model_builders.py).
     let builder = value(all, "model._component_").and_then(|it| it.rsplit('.').next());
     let is_quantized = builder.is_some_and(|it| it.starts_with("qlora_"));
     if is_quantized && value(all, "model.quantize_base").is_none() {
@@ -524,14 +527,14 @@ fn recipe(all: &mut Vec<Setting>) {
     all.push(("targets".to_owned(), targets));
 }
 
-/// ms-swift's own file of FSDP's settings, which it knows by this name, recomputes (swift/config/fsdp2.json).
+/// The FSDP settings that ms-swift ships under this name switch recompute on (swift/config/fsdp2.json).
 fn built_in_fsdp(all: &mut Vec<Setting>) {
     if value(all, "fsdp") == Some("fsdp2") {
         add(all, "fsdp_config.activation_checkpointing", &true);
     }
 }
 
-/// ms-swift computes in the format of the weights, and in fp16 where they are in fp32
+/// ms-swift computes in the number format of the weights, or in fp16 if the weights are in fp32
 /// (`_init_mixed_precision` in swift/arguments/base_args/model_args.py).
 fn number_format(all: &mut Vec<Setting>) {
     let of_weights = value(all, "torch_dtype").or(value(all, "dtype"));
@@ -545,7 +548,7 @@ fn number_format(all: &mut Vec<Setting>) {
     }
 }
 
-/// ms-swift accumulates 16 sequences of all replicas unless told otherwise (swift/arguments/train_args.py).
+/// By default, ms-swift accumulates 16 sequences over all replicas (swift/arguments/train_args.py).
 fn accumulation(all: &mut Vec<Setting>, source: &Source<'_>) {
     let keys = ["per_device_train_batch_size", "batch_size"];
     let each = keys.iter().find_map(|key| value(all, key)).map_or(Some(1), |it| it.parse().ok());
@@ -556,14 +559,14 @@ fn accumulation(all: &mut Vec<Setting>, source: &Source<'_>) {
     }
 }
 
-/// Primus's number of virtual stages is that of its layout of stages, where it has one.
+/// If Primus's settings have a layout of stages, the number of virtual stages follows from the layout.
 fn layout_alone(all: &mut Vec<Setting>) {
     if value(all, "overrides.pipeline_model_parallel_layout").is_some() {
         all.retain(|it| it.0 != "overrides.virtual_pipeline_model_parallel_size");
     }
 }
 
-/// slime's batch is a part of the answers to one batch of prompts, where the steps that it is for are given
+/// If the number of steps per rollout is given, slime's batch is the answers to one batch of prompts, divided by it
 /// (slime/utils/arguments.py).
 fn steps_of_rollout(all: &mut Vec<Setting>) {
     const PARTS: [&str; 3] =

@@ -1,4 +1,4 @@
-//! Values that follow from several of verl's keys: the sequences of an update, and those of a micro-batch.
+//! Values that follow from several of verl's keys: the number of sequences in an update and in a micro-batch.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use super::wrapper::{Setting, add, number, value};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 
-/// Beginning of the keys of the model that is trained by reinforcement.
+/// Prefix of the keys of the model that is trained by reinforcement learning.
 const ACTOR: &str = "actor_rollout_ref.actor.";
 
 /// Number of answers to a prompt.
 const ANSWERS: &str = "actor_rollout_ref.rollout.n";
 
-/// Adds what verl makes of its keys, with the defaults of `ppo_trainer.yaml` and `sft_trainer.yaml`.
+/// Adds the settings that verl derives from its keys, with the defaults of `ppo_trainer.yaml` and `sft_trainer.yaml`.
 pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
     let is_actor = all.iter().any(|it| it.0.starts_with("actor_rollout_ref."));
-    // An update of the actor is for a mini-batch, of that number of prompts.
+    // An update of the actor takes one mini-batch, whose size is counted in prompts.
     let factors: &[(&str, u64)] = if is_actor {
         &[("actor_rollout_ref.actor.ppo_mini_batch_size", 256), (ANSWERS, 1)]
     } else {
@@ -40,7 +40,7 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
     if let Some(length) = length {
         add(all, "sequence_length", &length);
     }
-    // FSDP 1 does not read it (verl/workers/fsdp_workers.py).
+    // FSDP 1 ignores this key (verl/workers/fsdp_workers.py).
     if value(all, &format!("{ACTOR}strategy")) != Some("fsdp2") {
         all.retain(|it| it.0 != format!("{ACTOR}fsdp_config.offload_policy"));
     }
@@ -52,7 +52,7 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
     }
 }
 
-/// Adds the product of keys, each with its default; unknown if one of them is.
+/// Adds the product of several keys, each with its default; the product is unknown if a key's value is.
 fn product(all: &mut Vec<Setting>, key: &str, factors: &[(&str, u64)]) {
     let is_factor = |it: &&Setting| factors.iter().any(|factor| factor.0 == it.0);
     let words = all.iter().filter(is_factor).flat_map(|it| &it.1);
@@ -66,14 +66,14 @@ fn product(all: &mut Vec<Setting>, key: &str, factors: &[(&str, u64)]) {
     }
 }
 
-/// Number of ranks, by the launcher, the user or the keys.
+/// Number of ranks, from the launcher, the user or the keys.
 fn num_ranks(all: &[Setting], source: &Source<'_>) -> Option<u64> {
     let nodes = number(all, "trainer.nnodes").unwrap_or(1);
     let started = number(all, "trainer.n_gpus_per_node").and_then(|it| it.checked_mul(nodes));
     source.num_gpus().map(u64::from).or(started)
 }
 
-/// Adds the copies of all states where groups of ranks shard them (`create_device_mesh` in verl's
+/// Adds the number of full copies of the states if groups of ranks shard them (`create_device_mesh` in verl's
 /// `workers/fsdp_workers.py`).
 pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
     for key in ["actor_rollout_ref.actor.fsdp_config.fsdp_size", "engine.fsdp_size"] {
@@ -88,11 +88,12 @@ pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
     }
 }
 
-/// Most sequences of a micro-batch that are looked for.
+/// Largest micro-batch, in sequences, that is considered.
 const MOST_AT_ONCE: u64 = 1 << 16;
 
-/// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have
-/// it for the actor, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
+/// Adds the number of sequences of a micro-batch if another key determines it: the sequences of all ranks at once, as
+/// old versions have it for the actor, or the tokens. For tokens, it is the largest number of full-length sequences
+/// that fits and divides a replica's sequences.
 fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
     let program = source.launched().ok().and_then(|it| it.words.first());
     let is_engine = program.is_some_and(|it| it.text.starts_with("verl.trainer.sft_trainer"));
@@ -122,7 +123,7 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
         _ if !is_actor && value(all, &own).is_none() => Some(4),
         _ => None,
     };
-    // Versions that have it only multiply it by the answers; later ones do not.
+    // Versions that have only this key multiply it by the number of answers; later ones do not.
     if is_actor && number(all, ANSWERS).is_none_or(|it| it == 1) {
         all.retain(|it| it.0 != of_all);
     }

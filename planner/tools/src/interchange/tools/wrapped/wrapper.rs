@@ -1,4 +1,4 @@
-//! A tool that hands its settings on, and its table.
+//! A tool that passes its settings on to another tool, and its table.
 
 use ir::graph::ContextParallelKind;
 
@@ -10,7 +10,7 @@ use crate::interchange::source::Source;
 /// A key with its values.
 pub(super) type Setting = (String, Vec<Word>);
 
-/// The tool that settings are handed on to.
+/// The tool that settings are passed on to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     Trainer,
@@ -18,39 +18,39 @@ pub(super) enum Base {
     Torchtitan,
 }
 
-/// Options of the other tool that a tool has by their own names, if no line of its table has them.
+/// Which of the other tool's options a tool has under their own names, unless a line of its table has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Same {
     Never,
     /// Keys, with the value `true` for a switch.
     Keys,
-    /// Words of a command, as the other tool's parser takes them.
+    /// Words of a command, in the form of the other tool's parser.
     Options,
 }
 
-/// A tool that hands its settings on.
+/// A tool that passes its settings on.
 pub(super) struct Wrapper {
     pub(super) vocabulary: Vocabulary,
     pub(super) base: Base,
-    /// Keys within which the settings are, if not at the top.
+    /// Path of keys that contains the settings; empty if they are at the top.
     pub(super) within: &'static [&'static str],
-    /// Keys within which they are in files without the former.
+    /// Path of keys that contains the settings in files without `within`.
     pub(super) or_within: &'static [&'static str],
-    /// Beginnings of keys that are the other tool's after them.
+    /// Prefixes of keys; the rest of such a key is a key of the other tool.
     pub(super) prefixes: &'static [&'static str],
     /// Relation to the other tool's options: whether the tool has them by their own names.
     pub(super) same: Same,
-    /// True if each micro-batch's gradients are reduced to shards, as code does that never calls FSDP's `no_sync` or
+    /// True if the gradients of each micro-batch are reduced to shards, as in code that never calls FSDP's `no_sync` or
     /// `set_requires_gradient_sync`.
     pub(super) reduces_each: bool,
-    /// True if all weights are loaded in the number format of activations; what shards them copies them to 32 bits, DDP
-    /// does not.
+    /// True if all weights are loaded in the number format of activations. Code that shards them copies them to 32
+    /// bits; DDP does not.
     pub(super) loads_16_bits: bool,
-    /// Context parallelism of the tool's own, whatever the framework has.
+    /// The tool's own context parallelism, whatever the framework has.
     pub(super) context_parallel: &'static [ContextParallelKind],
-    /// True if Hydra composes its files, of which a command names one.
+    /// True if Hydra composes its files; a command then names one of them.
     pub(super) is_hydra: bool,
-    /// Adds what follows from several keys.
+    /// Adds settings that follow from several keys.
     pub(super) adds: fn(&mut Vec<Setting>, &Source<'_>),
 }
 
@@ -71,7 +71,7 @@ impl Wrapper {
         }
     }
 
-    /// A key as the other tool has it.
+    /// A key under the other tool's name.
     pub(super) fn bare<'a>(&self, key: &'a str) -> &'a str {
         let bare = self.prefixes.iter().filter_map(|it| key.strip_prefix(it));
         bare.min_by_key(|it| it.len()).unwrap_or(key)

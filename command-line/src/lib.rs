@@ -1,6 +1,6 @@
-//! Common behaviour of the commands: reading numbers, reporting mistakes, printing and writing, and shell completions.
+//! Common behaviour of the commands: parsing numbers, reporting errors, printing and writing, and shell completions.
 //!
-//! The crate knows nothing of plans: users of one command know how the other behaves.
+//! The crate knows nothing of plans. It makes the commands behave alike, so that users of one know the others.
 
 pub mod destination;
 pub mod numbers;

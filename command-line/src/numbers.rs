@@ -1,22 +1,22 @@
-//! Parsers of numbers as people write them.
+//! Parsers of numbers in the forms in which people write them.
 
-/// Binary multiples of counts: a sequence of `128k` tokens has 131,072.
+/// Binary multiples for counts: a sequence of `128k` tokens has 131,072.
 const MULTIPLES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
 
 /// Parses a whole number: `64`, `16,384`, `1_000`, `128k` (times 1,024), `4M` or `1e6`.
 ///
 /// # Errors
 ///
-/// What it must be, and what comes nearest where that can be told.
+/// The expected form, and the nearest valid number if it can be told.
 pub fn counted(text: &str) -> Result<u64, String> {
     counted_up_to(text, u64::MAX)
 }
 
-/// Parses a whole number of at most `most`, in the way of [`counted`].
+/// Parses a whole number of at most `most`, like [`counted`].
 ///
 /// # Errors
 ///
-/// As [`counted`]'s.
+/// As for [`counted`].
 pub fn counted_up_to(text: &str, most: u64) -> Result<u64, String> {
     let text = text.trim();
     // A unit may follow, as in `8k tokens`.
@@ -30,8 +30,9 @@ pub fn counted_up_to(text: &str, most: u64) -> Result<u64, String> {
     if number > most { Err(too_large(most)) } else { Ok(number) }
 }
 
-/// Numbers of a text whose commas are likely not thousands separators: `64,128`, each a power of two times the one
-/// before, is more likely a list of degrees or of numbers of GPUs than 64,128; `16,384` is not such a list.
+/// Numbers in a text whose commas are likely not thousands separators. `64,128`, where each number is a power of two
+/// times the one before, is more likely a list of degrees or of numbers of GPUs than the number 64,128; `16,384` is not
+/// such a list.
 pub fn as_list(text: &str) -> Option<Vec<u64>> {
     let read = |part: &str| part.parse::<u64>().ok().filter(|_| !part.starts_with('0'));
     let all: Vec<u64> = text.trim().split(',').map(read).collect::<Option<_>>()?;
@@ -46,12 +47,12 @@ fn too_large(most: u64) -> String {
     format!("must be a whole number, at least 1 and at most {most}")
 }
 
-/// Parses a whole number, at least `least`, of things counted in decimal, such as steps: `64`, `16,384` or `1e6`. A `k`
-/// could mean 1,000 or 1,024, and is rejected.
+/// Parses a whole number of at least `least`, for quantities that are counted in decimal, such as steps: `64`, `16,384`
+/// or `1e6`. A `k` is rejected, since it could mean 1,000 or 1,024.
 ///
 /// # Errors
 ///
-/// As [`counted`]'s.
+/// As for [`counted`].
 pub fn whole(text: &str, least: u64) -> Result<u64, String> {
     let text = text.trim();
     let wrong = |nearest: &str| {
@@ -80,7 +81,7 @@ fn read(
     let number =
         digits.parse::<f64>().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()));
     match number.map(|number| number * multiple as f64) {
-        // Larger floats do not hold whole numbers exactly.
+        // Larger floats do not represent all whole numbers.
         Some(number) if number.fract() == 0.0 && number < (1u64 << 53) as f64 => Ok(number as u64),
         Some(number) if number.is_finite() && number > most as f64 => Err(too_large(most)),
         Some(number) if (1.0..1e15).contains(&number) => {
@@ -90,8 +91,8 @@ fn read(
     }
 }
 
-/// Hint with the value of a product: `8x8` is not accepted, since it may mean more than its product. Texts that begin
-/// with `0x` are hexadecimal numbers, not products.
+/// Hint with the value of a product. `8x8` is not accepted, since the user may mean more than the product. Texts that
+/// begin with `0x` are hexadecimal numbers, not products.
 fn as_product(text: &str) -> String {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     if let Some(number) = hexadecimal.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
@@ -118,7 +119,7 @@ fn plain(text: &str) -> Option<u64> {
     all_digits(text)?.parse().ok()
 }
 
-/// Digits without thousands separators, which must be at every third digit or nowhere.
+/// Digits without thousands separators; separators must be at every third digit, or absent.
 fn all_digits(text: &str) -> Option<String> {
     let is_mark = |c: char| ",_'\u{2019}\u{202f}\u{a0} ".contains(c);
     let groups: Vec<&str> = text.split(is_mark).collect();
@@ -130,7 +131,7 @@ fn all_digits(text: &str) -> Option<String> {
 }
 
 /// Parses a number with one of `units`, each with its factor to the wanted unit; `None` for other texts. Units that
-/// differ only in case are distinguished by it, others match in any case.
+/// differ only in case must match exactly; all others match in any case.
 pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let of = |digits: &str| {
@@ -143,19 +144,13 @@ pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let exact = units.iter().find_map(|(unit, scale)| Some(of(text.strip_suffix(unit)?)? * scale));
     exact.or_else(|| {
         units.iter().find_map(|(unit, scale)| {
-            let cut =
-                text.len().checked_sub(unit.len()).filter(|cut| text.is_char_boundary(*cut))?;
-            let (digits, given) = text.split_at(cut);
-            given
-                .eq_ignore_ascii_case(unit)
-                .then(|| of(digits))
-                .flatten()
-                .map(|number| number * scale)
+            let (digits, given) = text.split_at_checked(text.len().checked_sub(unit.len())?)?;
+            given.eq_ignore_ascii_case(unit).then_some(of(digits)? * scale)
         })
     })
 }
 
-/// Parses a time in seconds, with a unit, by default seconds; or a sum of several, as in `1h30m`.
+/// Parses a time into seconds: a number with a unit, by default seconds, or a sum of several, as in `1h30m`.
 pub fn seconds(text: &str) -> Option<f64> {
     const UNITS: &[(&str, f64)] = &[
         ("us", 1e-6),
@@ -183,7 +178,7 @@ pub fn seconds(text: &str) -> Option<f64> {
     parts_with_units(text).iter().map(|part| quantity(part, UNITS)).sum()
 }
 
-/// Splits `1h30m` into `1h` and `30m`: a part begins with a digit after letters or blanks.
+/// Splits `1h30m` into `1h` and `30m`: a part begins at a digit that follows letters or blanks.
 fn parts_with_units(text: &str) -> Vec<&str> {
     let mut starts = vec![0];
     let characters: Vec<(usize, char)> = text.char_indices().collect();

@@ -16,7 +16,7 @@ const SECTION: &str = "1";
 ///
 /// # Errors
 ///
-/// Where stdout takes nothing more.
+/// If stdout cannot be written to.
 pub fn completions(mut command: Command, shell: Shell) -> anyhow::Result<()> {
     let name = command.get_name().to_owned();
     let mut text = Vec::new();
@@ -28,7 +28,7 @@ pub fn completions(mut command: Command, shell: Shell) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// Where the folder cannot be made, or a page not be written.
+/// If the folder cannot be created, or a page cannot be written.
 pub fn man(mut program: Command, folder: &Path) -> anyhow::Result<()> {
     make_folder(folder)?;
     program.build();

@@ -8,11 +8,11 @@ use anyhow::Context;
 use clap::builder::styling::AnsiColor;
 use ir::text::{printable_json, printable_lines};
 
-/// Prints lines of text to stdout, escaped for printing; on a terminal, wider lines are wrapped.
+/// Prints lines of text to stdout, escaped for printing. On a terminal, lines that are too wide are wrapped.
 ///
 /// # Errors
 ///
-/// Where stdout takes nothing more, here and below.
+/// If stdout cannot be written to; the same holds for the other functions here.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = printable_lines(text);
     match columns() {
@@ -21,11 +21,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prefixes of lines with commands, which are not wrapped, so that they can be copied.
+/// Prefixes of lines that contain commands. These are not wrapped, so that they can be copied.
 const COMMANDS: [&str; 3] = ["again: ", "planner ", "executor "];
 
-/// The text with its lines wrapped between words, where they are wider than `columns`. Continuation lines are indented
-/// to the text of a line, as after `memory: `.
+/// The text with lines wider than `columns` wrapped between words. Continuation lines are indented to the text of the
+/// line, for example to the column after `memory: `.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut all = String::new();
     for line in text.split_inclusive('\n') {
@@ -37,7 +37,7 @@ fn wrapped(text: &str, columns: usize) -> String {
         let indent = indent(line).min(columns / 2);
         let (mut rest, mut width) = (line.trim_end(), columns);
         while let Some((end, _)) = rest.char_indices().nth(width) {
-            // No break before the first word; a word longer than the line stays whole.
+            // No break before the first word; a word longer than the line is not broken.
             let begun = rest.len() - rest.trim_start().len();
             let last =
                 if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ') };
@@ -55,7 +55,7 @@ fn wrapped(text: &str, columns: usize) -> String {
     all
 }
 
-/// Column of a line's text: after its blanks, and after a label of a word or two with a colon.
+/// Column of a line's text: after leading blanks, and after a label of one or two words and a colon.
 fn indent(line: &str) -> usize {
     const LONGEST_LABEL: usize = 12;
     let blanks = line.len() - line.trim_start().len();
@@ -67,32 +67,25 @@ fn indent(line: &str) -> usize {
     line[..after].chars().count()
 }
 
-/// Reports an error on stderr. Text of others may contain line breaks: a further line that looks like an error or a
-/// warning itself is joined to the line before.
+/// Reports an error on stderr. Text from other programs may contain line breaks; a further line that itself looks like
+/// an error or a warning is joined to the line before.
 pub fn tell_error(error: &anyhow::Error) {
     let text = format!("error: {error:#}");
-    let is_forged = |line: &str| line.starts_with("error:") || line.starts_with("warning:");
-    let mut lines = String::new();
-    for (index, line) in text.trim_end().split('\n').enumerate() {
-        if index > 0 {
-            lines.push_str(if is_forged(line) { "\\n" } else { "\n" });
-        }
-        lines.push_str(line);
-    }
-    tell(&lines);
+    let lines = text.trim_end().replace("\nerror:", "\\nerror:");
+    tell(&lines.replace("\nwarning:", "\\nwarning:"));
 }
 
 /// Writes a result to stdout, as bytes.
 ///
 /// # Errors
 ///
-/// As [`print()`]'s.
+/// As for [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
-/// Reports lines on stderr, escaped for printing, in the colours of clap's own errors where the terminal supports them.
+/// Reports lines on stderr, escaped for printing, in the colours of clap's errors if the terminal supports them.
 pub fn tell(text: &str) {
     let [error, warning, hint] =
         [AnsiColor::Red, AnsiColor::Yellow, AnsiColor::Green].map(AnsiColor::on_default);
@@ -108,8 +101,8 @@ pub fn tell(text: &str) {
             None => writeln!(whole, "{line}"),
         };
     }
-    // Written at once where there are no colours to strip, so that lines of several processes do not mix. Errors of a
-    // closed stderr are ignored.
+    // Without colours to strip, the text is written in one call, so that lines of several processes do not mix. Errors
+    // of a closed stderr are ignored.
     let _ = anstream::stderr().lock().write_all(whole.as_bytes());
 }
 
@@ -130,16 +123,16 @@ pub fn columns() -> Option<usize> {
 ///
 /// # Errors
 ///
-/// As [`print()`]'s.
+/// As for [`print()`].
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print_json_text(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// Prints a JSON document to stdout, with escapes for invisible characters in its texts.
+/// Prints a JSON document to stdout; invisible characters in its strings are escaped.
 ///
 /// # Errors
 ///
-/// As [`print()`]'s.
+/// As for [`print()`].
 pub fn print_json_text(document: &str) -> anyhow::Result<()> {
     print_bytes(printable_json(document).as_bytes())
 }
@@ -162,7 +155,7 @@ mod tests {
         assert_eq!(wrapped("unbreakable_words_stay whole", 5), "unbreakable_words_stay\nwhole");
     }
 
-    /// Wrapping loses no text, and lines of fitting words are no wider than the limit.
+    /// Wrapping loses no text, and lines of words that fit are no wider than the limit.
     #[test]
     fn nothing_is_lost() {
         let text = "  all: token dispatcher deep-ep, exchanges of experts beside another micro-batch, CUDA graphs of \

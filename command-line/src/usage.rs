@@ -7,11 +7,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
 use ir::text::nearest;
 
-/// Parses a command line. `tip` tells what was likely meant by an invalid one, of the error, program and words.
+/// Parses a command line. For an invalid one, `tip` returns what was likely meant, from the error, the program and the
+/// words.
 ///
 /// # Errors
 ///
-/// An invalid command line, with the tip, or with suggestions that differ from the given text by a few letters.
+/// The error of an invalid command line, with the tip, or else with suggestions that differ from the given text by a
+/// few letters.
 pub fn parse<T: CommandFactory + FromArgMatches>(
     words: &[OsString],
     tip: impl FnOnce(&clap::Error, &Command, &[String]) -> Option<String>,
@@ -40,7 +42,7 @@ pub fn named<'a>(program: &'a Command, words: &[String]) -> Option<&'a Command> 
     words.iter().skip(1).find_map(|word| program.find_subcommand(word))
 }
 
-/// A tip with an example from a command's help, if that shows all missing arguments.
+/// A tip with an example from a command's help, if the example shows all missing arguments.
 pub fn example(program: &str, command: &Command, error: &clap::Error) -> Option<String> {
     let help = command.get_after_help()?.to_string();
     let own = format!("{program} {} ", command.get_name());
@@ -49,7 +51,7 @@ pub fn example(program: &str, command: &Command, error: &clap::Error) -> Option<
         Some(ContextValue::Strings(missing)) => missing.as_slice(),
         _ => &[],
     };
-    // An option may be in the example in its long or its short form.
+    // The example may use an option's long or short form.
     let is_shown = |missing: &String| {
         let name = missing.split(' ').next().unwrap_or_default();
         let Some(long) = name.strip_prefix("--") else { return true };
@@ -71,9 +73,9 @@ pub fn has(command: &Command, long: &str) -> bool {
     })
 }
 
-/// The error with `tip`, if there is one; else with suggestions that differ from the given text by a few letters.
+/// The error with `tip` if there is one, else with suggestions that differ from the given text by a few letters.
 ///
-/// clap's own suggestions, and the usage line that it derives from them, may have quite another meaning.
+/// clap's own suggestions, and the usage line that it derives from them, may mean something quite different.
 fn with_tip(
     mut error: clap::Error,
     program: &Command,
@@ -81,7 +83,7 @@ fn with_tip(
     tip: Option<String>,
 ) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument {
-        // clap's tip to pass a word with hyphens as a value applies to no command here.
+        // clap's tip on passing a word with hyphens as a value applies to no command here.
         error.remove(ContextKind::Suggested);
         if let Some(of) = named(program, words) {
             error.remove(ContextKind::SuggestedArg);

@@ -1,4 +1,4 @@
-//! Protection of files against signals that end the program while they are written.
+//! Protection of files against signals that would end the program while they are written.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

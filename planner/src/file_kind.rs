@@ -1,10 +1,10 @@
-//! Detection of a file's kind from its contents, for errors about a file in the wrong place.
+//! Detection of a file's kind from its contents, for errors about a file that was given in place of another.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use planner_evidence::measured::nccl_tests;
 use planner_tools::interchange::is_read;
@@ -31,13 +31,13 @@ pub enum FileKind {
     Steps,
     /// Tables of nccl-tests.
     NcclTests,
-    /// A database, such as Nsight Systems export.
+    /// A database, such as an export of Nsight Systems.
     Database,
-    /// A pipeline schedule as CSV, a row of actions for each rank.
+    /// A pipeline schedule as CSV, with a row of actions for each rank.
     Order,
     /// Settings of another tool: a script, JSON, YAML or TOML.
     Settings,
-    /// TOML, as older versions of torchtitan have.
+    /// TOML, as in older versions of torchtitan.
     Toml,
     /// Settings of a tool that `import` does not read.
     OtherSettings,
@@ -53,7 +53,7 @@ pub enum FileKind {
     Params,
     /// An HTML page.
     Page,
-    /// A Git LFS pointer in the place of a large file.
+    /// A Git LFS pointer in place of a large file.
     Pointer,
     /// A picture.
     Picture,
@@ -67,22 +67,16 @@ impl FileKind {
     /// Detects the kind of a file from its bytes, or from a prefix of them.
     pub fn of(bytes: &[u8]) -> Self {
         match Self::of_measurements(bytes) {
-            // The start of a JSON list does not tell lists of different contents apart.
+            // The first bytes of a JSON list do not distinguish lists of different contents.
             Self::Steps | Self::Unknown => {}
             kind => return kind,
         }
         let Ok(text) = ir::text::decoded(bytes) else { return Self::Unknown };
         match serde_json::from_str(text) {
-            Ok(Value::Object(object)) => {
-                let has_all = |keys: &[&str]| keys.iter().all(|key| object.contains_key(*key));
-                let found = KNOWN.objects.iter().find(|(_, keys)| has_all(keys));
-                found.map_or(Self::Unknown, |(kind, _)| *kind)
-            }
+            Ok(Value::Object(object)) => of_object(&object),
             Ok(Value::Array(list)) => {
-                let first = list.first().and_then(Value::as_object);
-                let is_step = first
-                    .is_some_and(|it| ["n_gpus", "gpu"].iter().all(|key| it.contains_key(*key)));
-                if is_step { Self::Steps } else { Self::Unknown }
+                let first = list.first().and_then(Value::as_object).map(of_object);
+                first.filter(|kind| *kind == Self::Steps).unwrap_or(Self::Unknown)
             }
             _ => match of_text(text) {
                 Self::Settings if !is_read(text) => Self::OtherSettings,
@@ -91,7 +85,7 @@ impl FileKind {
         }
     }
 
-    /// Detects the kind of a file of measurements from its bytes; any JSON list counts as one of measured steps.
+    /// Detects the kind of a file of measurements from its bytes; any JSON list counts as a list of measured steps.
     pub fn of_measurements(bytes: &[u8]) -> Self {
         if let Some(kind) = by_signature(bytes) {
             return kind;
@@ -104,11 +98,11 @@ impl FileKind {
             () if start.starts_with('{') && start.contains(EVENTS) => Self::Timeline,
             () if start.starts_with('[') && start.contains("\"ph\"") => Self::Timeline,
             () if start.starts_with('[') => Self::Steps,
-            // A single step, without the list.
+            // A single step, not in a list.
             () if start.starts_with('{') && (has(["n_gpus", "gpu"]) || has(["id", "plan"])) => {
                 Self::Steps
             }
-            // The part before the events may be long.
+            // The text before the events may be long.
             () if start.starts_with('{')
                 && bytes.windows(EVENTS.len()).any(|it| it == EVENTS.as_bytes()) =>
             {
@@ -124,7 +118,7 @@ impl FileKind {
         KNOWN.kinds[&self].words
     }
 
-    /// Contents of a file of measurements of this kind.
+    /// Description of the contents of a file of measurements of this kind.
     pub fn contents(self) -> &'static str {
         KNOWN.kinds[&self].contents.unwrap_or(self.describe())
     }
@@ -151,7 +145,8 @@ const EVENTS: &str = "\"traceEvents\"";
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct FileKinds {
     kinds: BTreeMap<FileKind, Texts>,
-    /// Kinds of JSON objects, each with keys that only it has all of; the first that fits counts.
+    /// Kinds of JSON objects, each with a set of keys that only this kind has together; the first kind that matches
+    /// counts.
     objects: Vec<(FileKind, Vec<&'static str>)>,
 }
 
@@ -164,7 +159,7 @@ static KNOWN: LazyLock<FileKinds> = LazyLock::new(|| {
 #[serde(deny_unknown_fields)]
 struct Texts {
     words: &'static str,
-    /// Contents of a file of measurements.
+    /// Description of the contents of a file of measurements.
     contents: Option<&'static str>,
     #[serde(rename = "use")]
     usage: Option<&'static str>,
@@ -176,7 +171,7 @@ fn by_signature(bytes: &[u8]) -> Option<FileKind> {
     const SIGNATURES: [(&[u8], FileKind); 16] = [
         (b"SQLite format 3\0", FileKind::Database),
         (b"GGUF", FileKind::Weights),
-        // A checkpoint of PyTorch is an archive, and before version 1.6 a pickle.
+        // A PyTorch checkpoint is an archive; before version 1.6 it was a pickle.
         (b"PK\x03\x04", FileKind::Weights),
         (b"\x80\x02", FileKind::Weights),
         (b"\x80\x04", FileKind::Weights),
@@ -193,10 +188,17 @@ fn by_signature(bytes: &[u8]) -> Option<FileKind> {
         (b"version https://git-lfs", FileKind::Pointer),
     ];
     let known = SIGNATURES.into_iter().find(|(start, _)| bytes.starts_with(start));
-    // Safetensors: the header's length in 8 bytes, then the header, a JSON object.
+    // Safetensors: the length of the header in 8 bytes, then the header, which is a JSON object.
     let has_head = |head: &[u8]| head.starts_with(b"{\"") && bytes[..8].ends_with(&[0, 0]);
     let is_safetensors = bytes.get(8..10).is_some_and(has_head);
     known.map(|(_, kind)| kind).or(is_safetensors.then_some(FileKind::Weights))
+}
+
+/// Detects the kind of a JSON object by its keys.
+fn of_object(object: &Map<String, Value>) -> FileKind {
+    let has_all = |keys: &[&str]| keys.iter().all(|key| object.contains_key(*key));
+    let found = KNOWN.objects.iter().find(|(_, keys)| has_all(keys));
+    found.map_or(FileKind::Unknown, |(kind, _)| *kind)
 }
 
 /// Detects the kind of a text that is not JSON.
@@ -210,7 +212,7 @@ fn of_text(text: &str) -> FileKind {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.\"".contains(c);
         !key.is_empty() && key.chars().all(is_part)
     };
-    // A single line with a colon is not enough to be settings.
+    // A single line with a colon does not suffice for settings.
     let is_setting = |line: &str| {
         let key = line.trim_start_matches("- ").split_once([':', '=']).map(|(key, _)| key.trim());
         line.starts_with(['#', '-']) || key.is_some_and(is_key)
@@ -245,13 +247,16 @@ fn of_text(text: &str) -> FileKind {
 
 /// Returns whether a text is the table output of `search`, `evaluate`, `explain`, `compare` or `sweep`.
 fn is_result(text: &str) -> bool {
-    let [first, second] = [0, 1].map(|place| text.lines().nth(place).unwrap_or_default());
-    first.ends_with(" parameters") && second.contains(", cluster ")
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    // Mixtures also state active parameters, and adapters have a line of their own.
+    first.contains(" parameters") && lines.clone().take(2).any(|line| line.contains(", cluster "))
         || first.ends_with(", the best for each")
         || first.starts_with("A: ") && first.contains(" GPUs with ")
+        || lines.any(|line| line.starts_with("made by: planner "))
 }
 
-/// Returns whether a line is a rank's row of a pipeline schedule: `0F0,1F0,,0B0`.
+/// Returns whether a line is a rank's row in a pipeline schedule: `0F0,1F0,,0B0`.
 fn is_order(line: &str) -> bool {
     let mut actions = line.split(',').map(str::trim).filter(|action| !action.is_empty()).peekable();
     let is_action = |action: &str| {
@@ -287,6 +292,7 @@ mod tests {
             (r#"{"dim": 4096, "n_layers": 32}"#, FileKind::Params),
             (r#"{"colour": "green"}"#, FileKind::Unknown),
             (r#"[{"gpu": "H100", "n_gpus": 8}]"#, FileKind::Steps),
+            (r#"[{"id": "a", "plan": {}}]"#, FileKind::Steps),
             ("[]", FileKind::Unknown),
             ("#!/bin/bash\ntorchrun x.py", FileKind::Settings),
             ("# of mine\ntorchrun --nproc-per-node 8 x.py", FileKind::Settings),
@@ -294,6 +300,11 @@ mod tests {
             ("[parallelism]\ntensor_parallel_degree = 8\n", FileKind::Toml),
             ("base_model: llama\ngradient_accumulation_steps: 4\n", FileKind::OtherSettings),
             ("llama: 8.03 B parameters\n8 x H100, cluster h100\n", FileKind::Results),
+            (
+                "mixtral: 46.70 B parameters, 12.88 B active\n8 x H100, cluster h100\n",
+                FileKind::Results,
+            ),
+            ("llama on 8 x H100\ntp8, 1f1b\n\nmade by: planner search llama\n", FileKind::Results),
             (r#"{"id": "a", "gpu": "H100", "gpus_per_node": 8, "n_gpus": 8}"#, FileKind::Steps),
             ("0F0,0F1,,0B0\n1F0,1B0\n", FileKind::Order),
             ("<!DOCTYPE html><html>", FileKind::Page),

@@ -1,4 +1,5 @@
-//! Library of the `planner` command without its terminal: reports, lookup of names, detection of file kinds.
+//! The library part of the `planner` command, without its terminal: reports, lookup of names, and detection of file
+//! kinds.
 
 pub mod file_kind;
 pub mod names;

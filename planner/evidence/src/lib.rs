@@ -1,6 +1,6 @@
-//! Measured runs: their predictions, and constants that are fitted to them.
+//! Measured runs: their predictions, and the constants that are fitted to them.
 //!
-//! Knows the core's predictions; never a tool's file, a terminal.
+//! Depends on the core's predictions, but never on a tool's files or a terminal.
 
 pub mod calibration;
 pub mod measured;

@@ -9,7 +9,7 @@ pub(crate) enum Answer {
     NothingFits,
     /// The settings have faults.
     Faults,
-    /// The executor ended, with this exit code.
+    /// The executor ended with this exit code.
     #[cfg(not(unix))]
     Ended(u8),
 }

@@ -51,16 +51,16 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
     Explain(ExplainArgs),
-    /// A page of a plan and its runners-up: time against memory, what they spend both on, two side by side with their
-    /// timelines.
+    /// A page of a plan and its runners-up: time against memory, what each spends them on, and two plans side by side
+    /// with their timelines.
     Report(ReportArgs),
     /// The step of a plan on a timeline, rank by rank, and what its time depends on.
     Simulate(SimulateArgs),
     /// Execute a plan: checks it and starts `executor run` with it.
     Run(RunArgs),
-    /// Write a plan for the tool that trains: its settings, and what starts them on every rank.
+    /// Write a plan for a training tool: the tool's settings, and a script that starts it on every rank.
     Export(ExportArgs),
-    /// Make a plan of the settings of a tool that trains: a launch script, or its arguments.
+    /// Make a plan from the settings of a training tool: a launch script, or its arguments.
     Import(ImportArgs),
     /// Judge the settings of a run: what cannot run, what is wasteful and by how much, and what is better.
     Lint(LintArgs),
@@ -72,8 +72,8 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
-    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster
-    /// file.
+    /// Constants of your own machine, as a framework or cluster file, from measured steps, profiles or the output of
+    /// nccl-tests.
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// Write the pages of the manual: `planner.1`, and one for each command.
     #[command(after_help = "Example:\n  planner man ~/.local/share/man/man1 && man planner-search")]
     Man {
-        /// The folder, which is made.
+        /// The folder to write to; it is created if needed.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
@@ -144,8 +144,8 @@ pub(crate) struct SearchArgs {
     /// shown.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>, help_heading = SEARCH)]
     pub(crate) top: usize,
-    /// Choose for each operator the dimensions over which all GPUs share it, instead of one layout for all blocks:
-    /// batch, features, channels, heads, sequence, rows and columns of images.
+    /// Choose for each operator the dimensions along which it is split over all GPUs, instead of one layout for all
+    /// blocks: batch, features, channels, heads, sequence, rows and columns of images.
     #[arg(long, conflicts_with_all = ["LayoutArgs", "QuestionArgs", "FailureArgs", "output"], help_heading = SEARCH)]
     pub(crate) per_operator: bool,
     #[command(flatten)]
@@ -171,16 +171,16 @@ pub(crate) struct EvaluateArgs {
     after_help = "Examples:\n  planner compare plan.json tp4-dp2\n  planner compare tp8-pp4 tp4-pp4 --model llama-3.1-70b --gpus 64"
 )]
 pub(crate) struct CompareArgs {
-    /// A plan that `planner search -o` wrote, or a layout, as in `tp8-pp4-dp2`: for the problem of the other's plan.
+    /// A plan that `planner search -o` wrote; or a layout, as in `tp8-pp4-dp2`, for the problem of the other plan.
     #[arg(value_name = "PLAN|LAYOUT")]
     pub(crate) a: String,
     /// What to compare it with.
     #[arg(value_name = "PLAN|LAYOUT")]
     pub(crate) b: String,
-    /// Of two layouts: the model, by name or by path, as `planner search` takes it.
+    /// For two layouts: the model, by name or by path, as `planner search` takes it.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
-    /// Of two layouts: number of GPUs.
+    /// For two layouts: the number of GPUs.
     #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
@@ -199,8 +199,8 @@ pub(crate) struct SweepArgs {
     /// repository of the hub that was fetched; or a native graph.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
-    /// What is varied, with its values: gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) or
-    /// memory (GiB of a GPU).
+    /// What is varied, with its values: gpus, seq-len, batch, bandwidth (between nodes, as a multiple of the
+    /// cluster's) or memory (GiB of a GPU).
     #[arg(long, value_name = "WHAT=V,V,..")]
     pub(crate) over: Over,
     /// Number of GPUs, where that is not varied.
@@ -248,8 +248,8 @@ pub(crate) struct SimulateArgs {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) jitter: JitterArgs,
-    /// Also say how fast all are if the passes of a rank take so many times as long: 1:4 slows rank 1 down to
-    /// a quarter, as `executor run --straggler` does.
+    /// Also simulate a step in which the passes of one rank take longer by a factor: 1:4 slows rank 1 down to a
+    /// quarter, as `executor run --straggler` does.
     #[arg(long, value_name = "RANK:FACTOR", value_parser = parse_named::<Straggler>)]
     pub(crate) straggler: Option<Straggler>,
     /// Form of the result on stdout.
@@ -261,7 +261,7 @@ pub(crate) struct SimulateArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Jitter")]
 pub(crate) struct JitterArgs {
-    /// Also draw so many steps at random, and give the distribution of their times.
+    /// Also draw this many steps at random, and give the distribution of their times.
     #[arg(long, value_name = "N", value_parser = whole::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) samples: Option<u32>,
     /// Standard deviation of the time of a pass on a GPU, in per cent of it.
@@ -270,7 +270,7 @@ pub(crate) struct JitterArgs {
     /// GPUs that are slow throughout, in per cent of all.
     #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent, allow_negative_numbers = true)]
     pub(crate) stragglers: f64,
-    /// By how much longer a slow GPU takes, in per cent.
+    /// How much longer a slow GPU takes, in per cent.
     #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
     pub(crate) slower: f64,
     /// Where the random numbers start; the same seed gives the same steps.
@@ -284,7 +284,7 @@ pub(crate) struct RunArgs {
     /// A plan that `planner search -o` wrote.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
-    /// What the executor is told besides; `executor run --help` says what it takes.
+    /// Further arguments for the executor; `executor run --help` lists them.
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) executor: Vec<OsString>,
 }
@@ -299,7 +299,8 @@ pub(crate) struct InspectArgs {
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
     #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
-    /// Read a Hugging Face configuration as one of this family, where its own is not known; what is not read is said.
+    /// Read a Hugging Face configuration as one of this family, where its own is not known; fields that are not read
+    /// are reported.
     #[arg(long = "as", value_name = "FAMILY")]
     pub(crate) read_as: Option<String>,
     #[command(flatten)]

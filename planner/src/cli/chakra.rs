@@ -11,7 +11,7 @@ use super::files::read_plan;
 use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
 use command_line::terminal::print;
 
-/// Most bytes written without `--ranks`; more is seldom meant.
+/// Largest number of bytes that is written without `--ranks`, since more is seldom intended.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Whole numbers and ranges of them, such as `0-7,64`.

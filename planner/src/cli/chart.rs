@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use ir::plan::MemoryUse;
+use ir::text::count_of;
 use ir::units::{Bytes, Nanos};
 use planner::file_kind::FileKind;
 use planner::names::{folded, or_nearest};
@@ -11,7 +12,7 @@ use planner_core::plan::CheckedPlan;
 use planner_core::step::Simulated;
 use traces::bars::{self, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
-use traces::gantt::{self, Window};
+use traces::gantt::{self, GanttOptions, Window};
 use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
 use traces::{DrawError, Drawing, Paper, chrome, html, snapshot};
@@ -19,14 +20,14 @@ use traces::{DrawError, Drawing, Paper, chrome, html, snapshot};
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
 use super::files::{parse_plan, read_as, read_plan};
-use super::picture::{Look, PictureFormat, StillKind};
+use super::picture::{PictureFormat, StillKind};
 use command_line::destination::{refuse_to_overwrite, write_output};
 
-/// Most bytes read of a timeline: some million events.
+/// Largest size in bytes of a timeline that is read: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
 
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
-    // The ending is checked before any file is read: a wrong one is the cheapest mistake to find.
+    // The file ending is checked before any file is read, since this mistake is the cheapest to find.
     PictureFormat::of(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
@@ -40,7 +41,7 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
         (Shown::Memory, [plan]) => {
             ensure!(
                 look(args)?.window == Window::Whole,
-                "`--show memory` is of the fullest moment; `--from`, `--to` and `--first-micro-batches` are of \
+                "`--show memory` shows the fullest moment; `--from`, `--to` and `--first-micro-batches` are for \
                  timelines"
             );
             let checked = read_plan(plan)?;
@@ -51,15 +52,15 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-fn look(args: &ChartArgs) -> anyhow::Result<Look> {
-    let look = Look::of(&args.look);
+fn look(args: &ChartArgs) -> anyhow::Result<GanttOptions> {
+    let look = args.look.options();
     if args.from.is_none() && args.to.is_none() {
         return Ok(look);
     }
     let from = args.from.unwrap_or_default();
     let to = args.to.unwrap_or(Nanos::new(u64::MAX));
     ensure!(from < to, "`--to` {to} is not after `--from` {from}");
-    Ok(Look { window: Window::Time { from, to }, ..look })
+    Ok(GanttOptions { window: Window::Time { from, to }, ..look })
 }
 
 pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
@@ -76,9 +77,8 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
         );
     };
     let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
-    let rings = [Ring::AllReduce, Ring::AllGather, Ring::ReduceScatter];
-    let ring = rings.into_iter().find(|ring| ring.operation() == operation);
-    let title = format!("{operation} on {} ranks", args.ranks);
+    let ring = Ring::ALL.into_iter().find(|ring| ring.operation() == operation);
+    let title = format!("{operation} on {}", count_of(args.ranks, "rank", "ranks"));
     let table = holdings(operation, args.ranks);
     let bytes = match (args.ring, ring) {
         (true, None) => bail!(
@@ -100,7 +100,7 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Draws on wider paper where the picture needs it, in several tries, since other parts may grow with it.
+/// Draws on wider paper if the picture needs it. This takes several tries, since other parts may grow with the paper.
 fn grown(
     paper: Paper,
     draw: impl Fn(&Paper) -> Result<Drawing, DrawError>,
@@ -116,7 +116,7 @@ fn grown(
     drawn
 }
 
-/// Table of the chunks that every rank holds before and after.
+/// Table of the chunks that every rank holds before and after the collective.
 fn holdings(operation: Operation, num_ranks: u32) -> Table {
     let (before, after) = (operation.before(num_ranks), operation.after(num_ranks));
     let row = |rank: u32| {
@@ -138,7 +138,7 @@ fn holdings(operation: Operation, num_ranks: u32) -> Table {
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let wanted = [FileKind::Plan, FileKind::Timeline];
     let text = read_as(path, LARGEST_TIMELINE, &wanted, |text| Ok(text.to_owned()))?;
-    // A list is a trace of other programs, never a plan.
+    // A JSON list is a trace of another program, never a plan.
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
         return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
     }
@@ -149,7 +149,7 @@ fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
 pub(crate) fn write_timelines(
     timelines: &[Timeline],
     output: &Path,
-    look: Look,
+    look: GanttOptions,
 ) -> anyhow::Result<()> {
     let all: Vec<&Timeline> = timelines.iter().collect();
     let bytes = match (PictureFormat::of(output)?, timelines) {
@@ -160,16 +160,16 @@ pub(crate) fn write_timelines(
         (PictureFormat::Trace, [timeline]) => {
             ensure!(
                 look.window == Window::Whole,
-                "a Chrome trace has the whole step\nhint: `--from`, `--to` and `--first-micro-batches` are of \
+                "a Chrome trace has the whole step\nhint: `--from`, `--to` and `--first-micro-batches` are for \
                  pictures"
             );
             chrome::write(timeline).into_bytes()
         }
         (PictureFormat::Still(StillKind::Image(format)), [_] | [_, _]) => {
-            gantt::draw(&all, &look.gantt())?.file(format)?
+            gantt::draw(&all, &look)?.file(format)?
         }
         (PictureFormat::Snapshot, _) => bail!(
-            "a snapshot is of memory\nhint: `planner chart plan.json --show memory -o {}`",
+            "a snapshot shows memory\nhint: `planner chart plan.json --show memory -o {}`",
             output.display()
         ),
         (PictureFormat::Trace, _) => bail!(
@@ -184,7 +184,7 @@ pub(crate) fn write_timelines(
     write_output(output, &bytes)
 }
 
-/// Draws the peak memory of every pipeline rank as a bar each.
+/// Draws the peak memory of every pipeline rank as a bar.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
     let kind = match PictureFormat::of(&args.output)? {
         PictureFormat::Still(kind) => kind,
@@ -195,15 +195,15 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
     };
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
-    // The line of the smallest GPU: ranks below it fit on any.
+    // The line is at the memory of the smallest GPU: ranks below it fit on any.
     let capacity = checked.problem.least_memory();
     kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper| {
         bars::draw(&title, &bars, Some(capacity), paper)
     })
 }
 
-/// One bar for each pipeline rank. Each bar has all kinds of memory, including empty ones, so that each kind always has
-/// the same colour.
+/// Bars of memory, one for each pipeline rank. Each bar has all kinds of memory, even empty ones, so that each kind
+/// always has the same colour.
 pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
     let bar = |(rank, memory): (usize, &MemoryUse)| {
         let parts = memory
@@ -215,7 +215,7 @@ pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
     memory_by_rank.iter().enumerate().map(bar).collect()
 }
 
-/// Table of these bars in GiB, without kinds of memory that no rank uses.
+/// Table of the bars in GiB, without kinds of memory that no rank uses.
 pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
     let num_parts = bars.first().map_or(0, |bar| bar.parts.len());
     let is_there = |part: &usize| bars.iter().any(|bar| bar.parts[*part].bytes > Bytes::ZERO);
@@ -235,8 +235,8 @@ pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
     }
 }
 
-/// Memory over the step as a snapshot of PyTorch's allocator, one device for each pipeline rank. Memory that changes
-/// with the schedule is named after its actions, other memory as in the plan.
+/// Memory over the step as a snapshot of PyTorch's allocator, with one device for each pipeline rank. Memory that
+/// changes with the schedule is named after the schedule's actions, other memory as in the plan.
 fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
     let Simulated { simulation, memory_by_rank, .. } = &checked.simulated;
     let tracks = simulation.timeline.tracks.iter();
@@ -245,7 +245,7 @@ fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
         let is_steady = |name: &str| !["activations", "recomputed block"].contains(&name);
         let steady = memory.lines().into_iter().filter(|(name, _)| is_steady(name));
         let steady: Vec<(&'static str, Bytes)> = steady.collect();
-        // Gradients of activations are in the workspace at the peak, but not at the start.
+        // At the peak, the workspace contains gradients of activations, but not at the start.
         let all: Bytes = steady.iter().map(|(_, bytes)| *bytes).sum();
         let later = all.saturating_sub(start);
         let at_start = |(name, bytes): (&'static str, Bytes)| match name {

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use ir::graph::{Recompute, RecomputeModules};
+use ir::graph::Recompute;
 use ir::layout::PartialLayout;
+use ir::text::count_of;
 use ir::units::{Bytes, Seconds};
 use planner::names;
 use planner::report::PlanSummary;
@@ -23,14 +24,14 @@ use super::input::{Constraints, read, warn_of_model};
 use super::layout::{check_shards, filled};
 use super::models::read_model;
 use super::questions::whole;
-use super::tables::{percent, text_table};
+use super::tables::{percent, text_table, unit_of_rate};
 
 /// JSON output of `compare`.
 #[derive(Serialize)]
 struct Comparison {
     a: ComparedPlan,
     b: ComparedPlan,
-    /// Differences of the second plan from the first.
+    /// Differences of the second plan relative to the first.
     difference: Difference,
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
         let of_layouts = options().into_iter().find(|option| option != "--format");
         ensure!(
             of_layouts.is_none(),
-            "`{}` is of two layouts; a plan has its own\nhint: leave it out, or name two layouts: `planner compare tp8-pp4 tp4-pp4 \
+            "`{}` is for two layouts; a plan has its own\nhint: leave it out, or name two layouts: `planner compare tp8-pp4 tp4-pp4 \
              --model MODEL --gpus N`",
             of_layouts.unwrap_or_default()
         );
@@ -97,7 +98,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
     };
     ensure!(
         a.model == b.model,
-        "A is a plan of {}, B of {}: a step of one does not stand for a step of the other\nhint: two plans of one model",
+        "A is a plan of {}, B of {}: steps of different models cannot be compared\nhint: two plans of one model",
         a.model,
         b.model
     );
@@ -111,7 +112,7 @@ fn of_plan(path: &Path) -> anyhow::Result<ComparedPlan> {
     Ok(ComparedPlan::new(&plan.model.name, problem, found, Vec::new()))
 }
 
-/// Hint on a plan's file that does not exist.
+/// Hint for a plan file that does not exist.
 fn no_file(text: &str) -> String {
     if names::model(text).is_some() {
         return format!(
@@ -120,7 +121,7 @@ fn no_file(text: &str) -> String {
     }
     let is_json = Path::new(text).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
     let written = if is_json { text } else { "plan.json" };
-    format!("no file is called so; `planner search MODEL --gpus N -o {written}` writes a plan")
+    format!("no file has this name; `planner search MODEL --gpus N -o {written}` writes a plan")
 }
 
 /// Parses a named layout; open degrees are filled as in `evaluate`.
@@ -132,16 +133,11 @@ fn named(text: &str) -> anyhow::Result<PartialLayout> {
     Ok(filled(&named, 1))
 }
 
-/// Modules to recompute that a layout names.
-fn modules(layout: &PartialLayout) -> Option<RecomputeModules> {
-    layout.recompute.one().and_then(Recompute::modules)
-}
-
 /// Evaluates a layout on the problem of another plan.
 fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<ComparedPlan> {
     let layout = named(text)?;
     let mut problem = problem.clone().with_stages(None);
-    if let Some(modules) = modules(&layout) {
+    if let Some(modules) = layout.recompute.one().and_then(Recompute::modules) {
         let graph =
             problem.graph.clone().recomputing(modules).with_context(|| format!("`{text}`"))?;
         problem = problem.with_graph(graph)?;
@@ -149,8 +145,8 @@ fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Compa
         && layout.recompute.one() == Some(Recompute::Selective)
     {
         bail!(
-            "`{text}` recomputes selectively, and the plan beside it {}: its file does not have what the former means\n\
-             hint: two layouts, with `--model MODEL --gpus N`",
+            "`{text}` recomputes selectively, but the plan recomputes {}, and its file does not say which modules \
+             `selective` means\nhint: two layouts, with `--model MODEL --gpus N`",
             Recompute::Modules(own)
         );
     }
@@ -170,14 +166,13 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<ComparedPlan> {
             "two layouts take a model and a number of GPUs\nhint: `--model llama-3.1-8b --gpus 8`, or name a plan's file"
         )
     };
-    let modules = modules(&layout);
-    let constraints = Constraints { layout, is_named: true, modules, ..Constraints::default() };
+    let constraints = Constraints { layout, is_named: true, stages: None };
     let input = read(model, gpus, &args.setting, &constraints)?;
     let found = evaluated(text, &input.problem, &layout)?;
     Ok(ComparedPlan::new(&input.file.model.name, input.problem, found, input.lacks))
 }
 
-/// Best completion of a partial layout; where none fits, the one that exceeds memory by least.
+/// Best completion of a partial layout; if none fits, the one that exceeds memory by the least.
 fn evaluated(
     text: &str,
     problem: &Problem,
@@ -196,8 +191,7 @@ fn evaluated(
 fn describe(comparison: &Comparison) -> String {
     let Comparison { a, b, difference } = comparison;
     let mut text = String::new();
-    let has_sequence = a.problem.limits.has_sequence;
-    let unit = if has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
+    let unit = unit_of_rate(a.problem.limits.has_sequence);
     for (name, side) in [("A", a), ("B", b)] {
         let lacks = if side.lacks.is_empty() {
             String::new()
@@ -207,9 +201,9 @@ fn describe(comparison: &Comparison) -> String {
         let fits = if side.fits { "" } else { ", which does not fit" };
         let _ = write!(
             text,
-            "{name}: {} on {} GPUs with {}: {}\n   {}, {:.0} {unit}, MFU {}, {}{fits}\n{lacks}",
+            "{name}: {} on {} with {}: {}\n   {}, {:.0} {unit}, MFU {}, {}{fits}\n{lacks}",
             side.model,
-            side.num_gpus,
+            count_of(side.num_gpus, "GPU", "GPUs"),
             side.framework,
             whole(&side.plan.layout),
             Seconds::new(side.plan.step_time_seconds),
@@ -225,7 +219,7 @@ fn describe(comparison: &Comparison) -> String {
             let faster = if is_first { "A" } else { "B" };
             let gain = if is_first { rates[0] / rates[1] } else { rates[1] / rates[0] };
             format!(
-                "\ntheir steps do other work: {unlike}\n{faster} has {:.1} % more {unit}\n\n",
+                "\ntheir steps do different work: {unlike}\n{faster} has {:.1} % more {unit}\n\n",
                 (gain - 1.0) * 100.0
             )
         }
@@ -261,8 +255,8 @@ fn describe(comparison: &Comparison) -> String {
     text + &text_table(headings, &headings[..1], lines)
 }
 
-/// Differences in the work of a step between two problems: batch, sequence, documents, experts' load, what is trained,
-/// GPUs.
+/// Differences between two problems in the work of a step: batch, sequence, documents, load of experts, trained
+/// parameters, GPUs.
 fn unlike_work(one: &Problem, other: &Problem) -> Option<String> {
     let none = || "none".to_owned();
     let documents =

@@ -1,14 +1,15 @@
-//! Text about calibrations and the constants that they moved.
+//! Texts about calibrations and the constants that they changed.
 
 use std::path::Path;
 
 use cost_models::constants;
+use ir::cluster::Cluster;
 use ir::framework::{Calibration, Framework};
 use ir::text::count_of;
 
 use super::tables::{percent_more, text_table};
 
-/// Measurements of a calibration: numbers of kernels, steps and peaks, the GPU and precisions.
+/// Basis of a calibration: numbers of kernels, steps and peaks, the GPU, and the precisions.
 pub(super) fn basis(calibration: &Calibration) -> String {
     let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
     let kernels = match calibration.kernels {
@@ -24,7 +25,7 @@ pub(super) fn basis(calibration: &Calibration) -> String {
     )
 }
 
-/// Table of the constants that a calibration moved, those with the largest change first.
+/// Table of the constants that a calibration changed, the largest change first.
 pub(super) fn moved_constants(calibration: &Calibration) -> String {
     let mut by_size: Vec<_> = calibration.constants.iter().collect();
     by_size.sort_by(|(_, a), (_, b)| {
@@ -45,12 +46,25 @@ pub(super) fn moved_constants(calibration: &Calibration) -> String {
     text_table(["constant", "was", "is", "by", "of"], &["constant", "of"], rows)
 }
 
-/// Measurements that a calibration left out, with the reasons, as text.
+/// Measurements that a calibration left out, with the reasons.
 pub(super) fn left_out(all: &[String]) -> String {
     match all {
         [] => String::new(),
         some => format!("\n{} left out:\n  {}\n", some.len(), some.join("\n  ")),
     }
+}
+
+/// Warning if the measurements ran on other GPUs than the cluster's, judged by the names that the drivers give.
+pub(super) fn other_gpu<'a>(
+    what: &str,
+    mut gpus: impl Iterator<Item = &'a str>,
+    cluster: &Cluster,
+) -> String {
+    let model = cluster.gpu.name.split(['-', ' ']).next().unwrap_or_default().to_lowercase();
+    let is_other = |gpu: &&str| !gpu.is_empty() && !gpu.to_lowercase().contains(&model);
+    gpus.find(is_other).map_or_else(String::new, |gpu| {
+        format!("\nwarning: {what} ran on {gpu}, and {} has {}\n", cluster.name, cluster.gpu.name)
+    })
 }
 
 /// Path that a calibration was written to, and the option that uses it.
@@ -61,13 +75,14 @@ pub(super) fn written(output: Option<&Path>, option: &str) -> String {
     )
 }
 
-/// Calibration of a plan's framework and the constants that it moved, or a note that it is for another GPU than `gpu`.
+/// Calibration of a plan's framework and the constants that it changed, or a note that it is for a GPU other than
+/// `gpu`.
 pub(super) fn describe_calibration(framework: &Framework, gpu: &str) -> String {
     let Some(calibration) = &framework.calibration else { return String::new() };
     let name = &framework.name;
     if calibration.gpu != gpu {
         return format!(
-            "\nnote: {name} is calibrated on {}, and these GPUs are {gpu}: constants are those of {}\n",
+            "\nnote: {name} is calibrated on {}, but these GPUs are {gpu}, so the constants of {} are used\n",
             calibration.gpu,
             framework.measured_name()
         );

@@ -24,9 +24,9 @@ use super::input::{Input, command};
 use super::questions::with_schedule;
 use super::ranks::{describe_ranks, fullest_rank};
 use super::report::is_page;
-use super::tables::{count, gib, percent, render, table};
+use super::tables::{count, gib, percent, render, table, unit_of_rate};
 
-/// Text output of `search` or `evaluate`, with the answers to further questions.
+/// Text output of `search` or `evaluate`, including the answers to further questions.
 pub(crate) fn describe(
     input: &Input,
     args: &ProblemArgs,
@@ -58,7 +58,7 @@ pub(crate) fn describe(
                 found: &it.found,
                 likelihood: (!named).then_some(it.likelihood),
             });
-            // A plan that fits only with less headroom is separate from the others.
+            // A plan that fits only with less headroom is listed separately.
             let apart =
                 less.map(|it| Row { rank: "*".to_owned(), found: &it.found, likelihood: None });
             let rows: Vec<Row<'_>> = rows.chain(apart).collect();
@@ -167,7 +167,7 @@ pub(super) fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
     )
 }
 
-/// The framework that runs the step, and, for a default, why the usual one was not chosen.
+/// The framework that runs the step; and for a framework by default, why the usual one was not chosen.
 fn describe_framework(input: &Input, is_chosen: bool) -> String {
     let framework = &input.framework;
     let chosen = match &input.why_not_first {
@@ -184,7 +184,7 @@ fn describe_framework(input: &Input, is_chosen: bool) -> String {
     format!("framework {}{chosen}", framework.name)
 }
 
-/// A line on how replicas synchronize, where this is not all-reduce of full gradients.
+/// A line on how replicas synchronize, if not by all-reduce of full gradients.
 pub(crate) fn describe_replication(replication: &Replication) -> String {
     match replication {
         Replication { compression: Some(compression), .. } => {
@@ -207,10 +207,10 @@ pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
 
 /// A row of a table of plans.
 struct Row<'a> {
-    /// Rank of the plan, or `*` where it is separate from the ranked ones.
+    /// Rank of the plan, or `*` if it is listed separately from the ranked ones.
     rank: String,
     found: &'a EvaluatedPlan,
-    /// Probability that the plan is the fastest; `None` where the row is not ranked.
+    /// Probability that the plan is the fastest; `None` if the row is not ranked.
     likelihood: Option<f64>,
 }
 
@@ -240,7 +240,7 @@ fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
     format!("\n{} is predicted {how}\n", place + 1)
 }
 
-/// Description of the switches that differ from the usual.
+/// Description of the switches that differ from the usual ones.
 fn switched_on(switches: Switches) -> String {
     let overlap = (switches.expert_overlap != ExpertOverlap::None)
         .then(|| "exchanges of experts beside another micro-batch".to_owned());
@@ -253,7 +253,7 @@ fn switched_on(switches: Switches) -> String {
 }
 
 fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
-    let rate = if problem.limits.has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
+    let rate = unit_of_rate(problem.limits.has_sequence);
     let fastest = plans.first().map_or(0.0, |row| row.found.evaluation.step_time.get());
     let has_switches = plans.iter().any(|row| !row.found.layout.switches.are_usual());
     let is_ranked = plans.iter().any(|row| row.likelihood.is_some());
@@ -267,7 +267,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
     if is_ranked {
         headings.push("fastest");
     }
-    // One stage a rank means 1F1B, and several its interleaved form, unless a row says otherwise.
+    // Unless a row says otherwise, one stage per rank means 1F1B, and several stages mean interleaved 1F1B.
     let is_implied = |it: &Row<'_>| {
         let layout = &it.found.layout;
         let is_usual = match layout.virtual_stages {
@@ -358,7 +358,7 @@ fn describe_nothing_yet(outcome: &Outcome) -> String {
     )
 }
 
-/// Largest gain over the best plan that an unexplored layout may have.
+/// Largest possible gain of an unexplored layout over the best plan.
 fn describe_gap(outcome: &Outcome) -> String {
     let (Some(best), Some(least)) = (outcome.plans.first(), outcome.least_left) else {
         return String::new();
@@ -376,7 +376,7 @@ fn describe_gap(outcome: &Outcome) -> String {
     )
 }
 
-/// Breakdown of the best plan's time in a line, and lines about its memory and confidence.
+/// Breakdown of the best plan's time in one line, and lines about its memory and confidence.
 fn describe_best(
     problem: &Problem,
     best: &EvaluatedPlan,
@@ -408,8 +408,8 @@ pub(super) fn shares(breakdown: &Breakdown, total: f64) -> String {
     shares.collect::<Vec<_>>().join("; ")
 }
 
-/// Text on what the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what
-/// that is from step to step.
+/// Text for routers that spread tokens unevenly, or documents of many lengths: what the step waits for, and how this
+/// varies from step to step.
 pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
     let Some(draws) = best.over_draws(problem) else { return String::new() };
     let OverDraws { step_time, busiest, balanced, documents, .. } = draws;
@@ -437,7 +437,7 @@ pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String 
     lines.join("\n") + "\n"
 }
 
-/// Headroom of the plan, and the gain of the plan that fits only with less.
+/// Headroom of the plan, and the gain of the plan that fits only with less headroom.
 fn describe_headroom(
     problem: &Problem,
     best: &EvaluatedPlan,
@@ -449,7 +449,7 @@ fn describe_headroom(
     let left = problem.headroom();
     if left < headroom {
         return format!(
-            "        {rule}, which this leaves less of; with `--headroom {}` it fits\n",
+            "        {rule}, but this plan leaves less; with `--headroom {}` it fits\n",
             gib(left)
         );
     }
@@ -464,7 +464,7 @@ fn describe_headroom(
     format!("        {rule}{gain}\n")
 }
 
-/// Definition of MFU, where a mask makes counts with and without masked pairs differ.
+/// Definition of MFU, if a mask makes the counts with and without masked pairs differ.
 fn describe_utilization(problem: &Problem, found: &EvaluatedPlan) -> String {
     let time = found.evaluation.step_time;
     let with_every_pair = utilization_with_every_pair(problem, time);
@@ -479,7 +479,7 @@ fn describe_utilization(problem: &Problem, found: &EvaluatedPlan) -> String {
     )
 }
 
-/// Peak rate that utilization is over: of a GPU, or where they are of several kinds of all together.
+/// Peak rate that utilization refers to: that of a GPU, or for GPUs of several kinds that of all together.
 pub(crate) fn describe_peak(problem: &Problem) -> String {
     match problem.groups {
         None => problem.hardware.peak.to_string(),
@@ -487,19 +487,19 @@ pub(crate) fn describe_peak(problem: &Problem) -> String {
     }
 }
 
-/// A line on the plan's memory on hosts, for offloaded layouts.
+/// A line on the plan's memory on the hosts, for layouts with offload.
 fn describe_host(problem: &Problem, found: &EvaluatedPlan) -> String {
     let Some(host) = problem.hardware.host.filter(|_| found.layout.offload.is_some()) else {
         return String::new();
     };
     let (used, offload) = (found.evaluation.memory.host_bytes, found.layout.offload);
     format!(
-        "host:   {used} of {} a GPU has of its host: {offload}; no step that was compared is offloaded\n",
+        "host:   {used} of {} of host memory for each GPU: {offload}; no measured step has offload\n",
         host.memory()
     )
 }
 
-/// Loss of a named layout against the best layout, and the parts of the step that cause it. `headroom` is `None` where
+/// Loss of a named layout relative to the best layout, and the parts of the step that cause it. `headroom` is `None` if
 /// the named layout leaves less memory free than required.
 fn describe_loss(
     (best, nodes): (&EvaluatedPlan, Option<&str>),

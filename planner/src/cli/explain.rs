@@ -38,7 +38,7 @@ struct Explanation<'a> {
     runners_up: Vec<Loss>,
 }
 
-/// A runner-up with its loss against the plan, in seconds, in all and by part of the step.
+/// A runner-up with its loss relative to the plan, in seconds: the total, and by part of the step.
 #[derive(Debug, Serialize)]
 struct Loss {
     layout: String,
@@ -50,7 +50,7 @@ struct Loss {
 /// Time of one operator, on one rank for one micro-batch, in one class of blocks.
 #[derive(Clone, Debug, Serialize)]
 struct KernelRow {
-    /// The group of GPUs whose times these are, where GPUs are of several kinds.
+    /// The group of GPUs for which these times hold, if GPUs are of several kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     block: String,
@@ -67,7 +67,7 @@ impl KernelRow {
     }
 }
 
-/// Operators on the GPUs of each group in the order of their time over the whole model, longest first.
+/// Operators on the GPUs of each group, sorted by their time over the whole model, longest first.
 fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
     (0..checked.problem.num_groups()).flat_map(|group| kernel_rows_on(checked, group)).collect()
 }
@@ -119,7 +119,7 @@ fn named(term: &Term) -> (usize, String, String) {
     }
 }
 
-/// Links that a collective uses, by its axis.
+/// Links that a collective uses, from its axis.
 const fn links(axis: Axis) -> &'static str {
     match axis {
         Axis::Tensor => "tensor links",
@@ -141,7 +141,7 @@ fn bound_of(part: &str, is_offloaded: bool) -> &'static str {
     }
 }
 
-/// Number of rows shown of the kernel table.
+/// Number of rows of the kernel table that are shown.
 const KERNEL_ROWS: usize = 16;
 
 fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
@@ -230,7 +230,7 @@ fn describe_memory(checked: &CheckedPlan) -> String {
     text_table([&heading, "GiB", "share"], &[&heading], rows) + &host
 }
 
-/// Number of layers or blocks of each stage, counted as by `--stages`.
+/// Number of layers or blocks of each stage, counted as in `--stages`.
 fn describe_stages(checked: &CheckedPlan) -> String {
     let plan = &checked.plan;
     let by_hand = if plan.stages_by_hand { " (given by hand)" } else { "" };
@@ -296,7 +296,7 @@ fn describe_kernels(kernels: &[KernelRow]) -> String {
     text
 }
 
-/// Loss of each runner-up, in all and by part of the step.
+/// Loss of each runner-up: the total, and by part of the step.
 fn losses(plan: &Plan) -> Vec<Loss> {
     let best = &plan.prediction.breakdown;
     plan.runners_up

@@ -24,7 +24,7 @@ pub(crate) struct ExportArgs {
     /// A plan that `planner search -o` wrote.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
-    /// The tool that trains; or `chakra`, execution traces for simulators of networks (ASTRA-sim).
+    /// The training tool; or `chakra`, execution traces for simulators of networks (ASTRA-sim).
     #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Destination::all(), Destination::name))]
     pub(crate) destination: Destination,
     /// What starts the ranks.
@@ -33,13 +33,13 @@ pub(crate) struct ExportArgs {
     /// Where the tool cannot run the plan, write the nearest that it can, and say what that costs.
     #[arg(long)]
     pub(crate) approximate: bool,
-    /// Of which ranks `chakra` writes traces, such as `0-7,64` [default: all, up to 1 GiB].
+    /// The ranks whose traces `chakra` writes, such as `0-7,64` [default: all, up to 1 GiB].
     #[arg(long, value_name = "LIST", value_parser = Ranks::parse)]
     pub(crate) ranks: Option<Ranks>,
-    /// Write the files to a folder, which is made if it is not there [default: print them].
+    /// Write the files to a folder, which is created if needed [default: print them].
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Form of what is printed: the files, or JSON that has them with what was changed.
+    /// Form of what is printed: the files, or JSON with the files and the changes to the plan.
     #[arg(long, value_enum, ignore_case = true, default_value = "table")]
     pub(crate) format: Format,
 }
@@ -74,11 +74,11 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
         let ExportArgs { plan, ranks, output, approximate, .. } = args;
         ensure!(
             !approximate,
-            "`--approximate` is for tools that train: a trace says all of a plan"
+            "`--approximate` is for training tools: a trace can represent every plan"
         );
         ensure!(
             args.format == Format::Table,
-            "`--format json` is for tools that train: traces are binary files\nhint: leave it out"
+            "`--format json` is for training tools: traces are binary files\nhint: leave it out"
         );
         return chakra::export(plan, ranks.as_ref(), output.as_deref());
     };
@@ -105,9 +105,9 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
 #[derive(Serialize)]
 struct Exported<'a> {
     tool: &'a str,
-    /// Layout of the plan in the files, which `--approximate` may have changed.
+    /// Layout of the plan in the files; `--approximate` may have changed it.
     layout: String,
-    /// Files; the one to start with is first, and the plan, which is written next to them, is left out.
+    /// Files, the one to start with first. The plan is left out, since it is written next to them.
     files: Vec<ExportedFile<'a>>,
     /// Changes to the plan with their cost, and other remarks.
     notes: &'a [String],
@@ -116,7 +116,7 @@ struct Exported<'a> {
 #[derive(Serialize)]
 struct ExportedFile<'a> {
     name: &'a str,
-    /// Where it was written.
+    /// Path that the file was written to.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<PathBuf>,
     text: &'a str,
@@ -138,14 +138,14 @@ impl<'a> Exported<'a> {
     }
 }
 
-/// Refuses a folder that does not exist and whose name has the ending of a file.
+/// Refuses a folder that does not exist and whose name ends like a file's.
 fn check_folder_name(folder: &Path) -> anyhow::Result<()> {
     const OF_FILES: [&str; 9] =
         ["json", "ps1", "py", "sbatch", "sh", "slurm", "toml", "yaml", "yml"];
     let is_files = ending(folder).is_some_and(|ending| OF_FILES.contains(&ending.as_str()));
     ensure!(
         !is_files || folder.exists(),
-        "`--output` is the folder that several files go to, but `{}` is called as a file is\nhint: `-o {}`",
+        "`--output` is the folder that several files go to, but `{}` is named like a file\nhint: `-o {}`",
         folder.display(),
         folder.with_extension("").display()
     );
@@ -184,7 +184,7 @@ fn make_executable(_: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// List of the files written, and notes on them.
+/// List of the files written, and notes.
 fn summary(export: &Export, folder: &Path) -> String {
     let mut text = format!("{} for {}\n", export.plan.layout, export.target.tool());
     for file in &export.files {
@@ -196,7 +196,7 @@ fn summary(export: &Export, folder: &Path) -> String {
     text
 }
 
-/// Text of one file, or of several with their names above. The plan, which comes last, is left out.
+/// Text of one file, or of several with their names above. The last file, which is the plan, is left out.
 fn printed(files: &[File]) -> String {
     match files {
         [file, _] => file.text.clone(),

@@ -1,4 +1,4 @@
-//! Reading of input files, with errors that say what a wrong file is.
+//! Reading of input files, with errors that state what a wrong file is.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
@@ -21,7 +21,7 @@ use super::similar_file::{is_folder, no_file, similar_file};
 use super::values::counted_gpus;
 use command_line::terminal::tell;
 
-/// Most bytes read of a configuration.
+/// Largest size in bytes of a configuration that is read.
 pub(crate) const LARGEST_FILE: u64 = 64 << 20;
 
 /// Reads a text file.
@@ -39,13 +39,13 @@ pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     read_bytes_of(path, LARGEST_FILE, &[])
 }
 
-/// Reads a text file of one of the kinds `wanted`; an error names nearby files of these kinds.
+/// Reads a text file of one of the kinds `wanted`. An error names nearby files of these kinds.
 pub(crate) fn read_text_of(path: &Path, wanted: &[FileKind]) -> anyhow::Result<String> {
     read_as(path, LARGEST_FILE, wanted, |text| Ok(text.to_owned()))
 }
 
-/// Reads and parses a text file of one of the kinds `wanted`, of at most `most` bytes; an error names nearby files of
-/// these kinds, and of a file of another kind what reads it.
+/// Reads and parses a text file of one of the kinds `wanted`, of at most `most` bytes. An error names nearby files of
+/// these kinds, and for a file of another kind, what reads it.
 pub(crate) fn read_as<T>(
     path: &Path,
     most: u64,
@@ -61,8 +61,8 @@ pub(crate) fn read_as<T>(
     })
 }
 
-/// Error about a file in the place of one of kind `wanted`: its own kind, with hints on what reads it and what to give
-/// instead. Returns `error` where the kind is right or unknown.
+/// Error about a file that was given instead of one of kind `wanted`: its actual kind, with hints on what reads it and
+/// what to give instead. Returns `error` if the kind is right or unknown.
 pub(crate) fn is_wrong(
     path: &Path,
     bytes: &[u8],
@@ -89,7 +89,7 @@ pub(crate) fn is_wrong(
              for it"
         );
     }
-    // Hints on files of a model's repository help only where a model is wanted.
+    // Hints on files of a model's repository help only if a model is wanted.
     let of_repository = [
         FileKind::Page,
         FileKind::Pointer,
@@ -106,7 +106,7 @@ pub(crate) fn is_wrong(
     anyhow!("`{name}` is {found}, not {wanted_in_words}\nhint: {}", hints.join("; "))
 }
 
-/// Refuses a file of another kind than `wanted`, unless its kind is unknown or in `taken`.
+/// Refuses a file of a kind other than `wanted`, unless its kind is unknown or in `taken`.
 pub(crate) fn refuse_other_kinds(
     path: &Path,
     bytes: &[u8],
@@ -123,10 +123,10 @@ pub(crate) fn refuse_other_kinds(
 /// Path that stands for standard input.
 const STDIN: &str = "-";
 
-/// True once standard input has been read, which is possible once per process.
+/// True once standard input has been read, which is possible only once per process.
 static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 
-/// Reads a file of one of the kinds `wanted`, of at most `most` bytes; an error names nearby files of these kinds.
+/// Reads a file of one of the kinds `wanted`, of at most `most` bytes. An error names nearby files of these kinds.
 pub(crate) fn read_bytes_of(
     path: &Path,
     most: u64,
@@ -149,7 +149,7 @@ pub(crate) fn read_bytes_of(
         })?
     };
     let mut bytes = Vec::new();
-    // Devices and pipes have no known length.
+    // The length of devices and pipes is unknown.
     file.take(most + 1).read_to_end(&mut bytes).with_context(reading)?;
     if bytes.len() as u64 > most {
         bail!("`{}` has more than the {most} bytes that are read", path.display());
@@ -177,18 +177,18 @@ pub(crate) fn is_there(path: &Path) -> bool {
     is_stdin(path) || path.exists()
 }
 
-/// A preset by any of its names.
+/// The cluster preset with the given name or synonym.
 fn cluster_preset(name: &str) -> Option<Cluster> {
     let own = clusters::preset(&name.to_ascii_lowercase());
     own.or_else(|| names::cluster(name).and_then(clusters::preset))
 }
 
-/// Reads nodes of several presets, such as `a100:4,h100:2`; `None` where the text has another form.
+/// Reads nodes of several presets, such as `a100:4,h100:2`; `None` if the text has another form.
 fn read_groups(text: &str) -> Option<anyhow::Result<Cluster>> {
     let group = |(name, nodes): (&str, u32)| {
         anyhow::ensure!(
             !is_there(Path::new(name)),
-            "`--cluster {text}`: `{name}` is a file, and only presets are counted so\n\
+            "`--cluster {text}`: `{name}` is a file, but only presets can have a number of nodes\n\
              hint: a file with `groups`: [{{\"nodes\": {nodes}, \"cluster\": ..}}, ..], each with a preset's name or all of a cluster"
         );
         let cluster = cluster_preset(name).ok_or_else(|| no_cluster(name))?;
@@ -204,7 +204,7 @@ fn counted_groups(text: &str) -> Option<Vec<(&str, u32)>> {
     parts.map(|part| Some((part?.0.trim(), part?.1.trim().parse().ok()?))).collect()
 }
 
-/// Number of nodes that `--cluster h100:2` counts, of all presets.
+/// Total number of nodes in a text such as `h100:2`, over all presets in it.
 pub(crate) fn counted_nodes(text: &str) -> Option<u32> {
     let groups = counted_groups(text)?.into_iter();
     Some(groups.fold(0, |sum, (_, nodes)| sum.saturating_add(nodes)))
@@ -224,7 +224,7 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
         let text = clusters::completed(text)?;
         let cluster = Cluster::from_json_with(&text, cluster_preset);
         let cluster = cluster.map_err(|error| match error {
-            // Places in the text with a preset's fields are none of the user's file.
+            // Positions in text that contains a preset's fields do not refer to the user's file.
             ClusterError::Json(JsonError { problem, .. }) if matches!(text, Cow::Owned(_)) => {
                 anyhow!("with the fields of the cluster that it is `like`: {problem}")
             }
@@ -251,7 +251,7 @@ fn no_cluster(name: &str) -> anyhow::Error {
     anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {sibling}{hint}")
 }
 
-/// Hint on a file of a kind next to one that does not exist, where the name looks like a file's.
+/// Hint on a file of a kind next to a missing one, if the name looks like a file's.
 fn sibling_hint(name: &str, kind: FileKind) -> String {
     let path = Path::new(name);
     let is_file = path.extension().is_some() || path.components().count() > 1;
@@ -278,7 +278,7 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
     read_as(path, LARGEST_FILE, &[FileKind::Framework], |text| Ok(frameworks::read(text)?))
 }
 
-/// Reads lengths of documents: a distribution by name, or a file of them.
+/// Reads lengths of documents: a named distribution, or a file of lengths.
 pub(crate) fn read_document_lengths(text: &str, longest: u64) -> anyhow::Result<DocumentLengths> {
     let path = Path::new(text);
     let lengths = if is_there(path) {
@@ -290,7 +290,7 @@ pub(crate) fn read_document_lengths(text: &str, longest: u64) -> anyhow::Result<
     lengths.context("`--document-lengths`")
 }
 
-/// Reads how routers spread tokens over experts: by name, or a file of counts.
+/// Reads the spread of tokens over experts by routers: a named one, or a file of counts.
 pub(crate) fn read_expert_load(text: &str) -> anyhow::Result<ExpertLoad> {
     let path = Path::new(text);
     let load = if is_there(path) {
@@ -317,10 +317,10 @@ pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan>
     Ok(checked)
 }
 
-/// Largest relative difference of step times at which predictions count as equal.
+/// Largest relative difference between step times at which two predictions count as equal.
 const SAME_PREDICTION: f64 = 1e-6;
 
-/// Warns on stderr where the prediction in a plan differs from a new prediction of its layout.
+/// Warns on stderr if the prediction in a plan differs from a new prediction for its layout.
 fn warn_of_prediction(path: &Path, checked: &CheckedPlan) {
     let CheckedPlan { plan, problem, found, .. } = checked;
     let (written, now) = (&plan.prediction, found.prediction(problem));
@@ -342,10 +342,10 @@ fn warn_of_prediction(path: &Path, checked: &CheckedPlan) {
     ));
 }
 
-/// Most bytes read of a CSV: 10^8 actions of ten characters.
+/// Largest size in bytes of a CSV that is read: 10^8 actions of ten characters.
 const LARGEST_CSV: u64 = 1 << 30;
 
-/// Reads a schedule in PyTorch's CSV.
+/// Reads a schedule in PyTorch's CSV form.
 pub(crate) fn read_schedule(path: &Path) -> anyhow::Result<Schedule> {
     read_as(path, LARGEST_CSV, &[FileKind::Order], |text| Ok(read_csv(text)?))
 }

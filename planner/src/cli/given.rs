@@ -1,11 +1,11 @@
-//! Options that the command line has.
+//! Options that are given on the command line.
 
 use clap::CommandFactory as _;
 use clap::parser::ValueSource;
 
 use super::args::Cli;
 
-/// Names of the options that the command line gives explicitly; defaults are left out.
+/// Names of the options that the command line states explicitly; defaults are left out.
 pub(crate) fn options() -> Vec<String> {
     let command = Cli::command();
     let Ok(matches) = command.clone().try_get_matches_from(std::env::args_os()) else {
@@ -20,12 +20,12 @@ pub(crate) fn options() -> Vec<String> {
         .collect()
 }
 
-/// Refuses options about a picture where none is drawn.
+/// Refuses options for the look of a picture if none is drawn.
 pub(crate) fn refuse_look(look: &[&str], is_drawn: bool) -> anyhow::Result<()> {
     let idle = options().into_iter().find(|option| look.contains(&option.as_str()));
     match idle.filter(|_| !is_drawn) {
         Some(option) => anyhow::bail!(
-            "`{option}` is of a picture, and none is drawn\nhint: `-o FILE.svg` draws one"
+            "`{option}` is for pictures, and none is drawn\nhint: `-o FILE.svg` draws one"
         ),
         None => Ok(()),
     }

@@ -10,7 +10,7 @@ use ir::plan::Training;
 use super::layout::divides_experts_alone;
 use super::setting::TrainingArgs;
 
-/// Refuses options without an effect on this model with these other choices.
+/// Refuses options that have no effect on this model with the other options given.
 pub(crate) fn refuse_idle(
     args: &TrainingArgs,
     layout: &PartialLayout,
@@ -58,7 +58,7 @@ pub(crate) fn refuse_idle(
     }
 }
 
-/// Refuses `--multi-token-prediction` for a model without modules that the planner knows.
+/// Refuses `--multi-token-prediction` for a model without modules for it that the planner knows.
 pub(super) fn refuse_prediction(is_asked: bool, model: &Model) -> anyhow::Result<()> {
     let predicts_further = match &model.description {
         Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),

@@ -35,7 +35,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         tell(&format!("warning: `{}`: not part of the plan: {unread}", args.file.display()));
     }
     if let Some(output) = &args.output {
-        for input in [&args.file, &args.model] {
+        for input in [args.file.as_path(), args.model.as_path(), Path::new(&args.cluster)] {
             refuse_to_overwrite(input, output)?;
         }
         write_json(output, &plan)?;
@@ -46,23 +46,23 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Settings of a tool, with the model, cluster and variables for their import.
+/// Settings of a tool, with the model, the cluster and the variables for importing them.
 pub(super) struct Settings {
     /// Text of the settings, from the file itself or from a job manifest.
     pub(super) text: String,
     /// Variables given by the user or the manifest.
     set: BTreeMap<String, String>,
-    /// Files that the settings name, by name, from the manifest or from the settings' folder. A missing file is an
-    /// error only where it is needed.
+    /// Files that the settings name, by name; they come from the manifest or from the settings' folder. A missing file
+    /// is an error only if it is needed.
     pub(super) files: BTreeMap<String, String>,
-    /// True where line numbers and positions are those of the file.
+    /// True if line numbers and positions refer to the file.
     pub(super) is_in_place: bool,
     model: ModelFile,
     cluster: Cluster,
 }
 
 impl Settings {
-    /// Reads settings from a file, which may be a Kubernetes manifest, and the model and cluster.
+    /// Reads settings from a file, which may be a Kubernetes manifest; and reads the model and the cluster.
     pub(super) fn read(
         file: &Path,
         text: String,
@@ -73,7 +73,8 @@ impl Settings {
         let about = || format!("`{}`", file.display());
         let Job { text, is_in_place, mut files, variables: set } =
             job(text, args).with_context(about)?;
-        // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
+        // A script that cannot be parsed is an error of the import itself; a missing file next to the script is no
+        // error here.
         let script = LaunchScript::read_with_files(&text, &set, &mut files, |named| {
             let path = sibling(file, named);
             path.map(|path| read_text(&path).with_context(about)).transpose()
@@ -113,10 +114,10 @@ pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
     refuse_other_kinds(file, text.as_bytes(), FileKind::Settings, &taken)
 }
 
-/// Job of a text, with all variables that are set for it.
+/// Job in a text, with all variables that are set for it.
 fn job(text: String, args: &ToolSettingsArgs) -> anyhow::Result<Job> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
-        bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
+        bail!("`--set {name}`: nothing in the script has this name\nhint: leave it out");
     }
     let is_in_place = true;
     let mut job =
@@ -125,7 +126,7 @@ fn job(text: String, args: &ToolSettingsArgs) -> anyhow::Result<Job> {
     Ok(job)
 }
 
-/// Refuses values of the user for variables that the script sets to others.
+/// Refuses the user's values for variables that the script sets to other values.
 fn refuse_set(script: &LaunchScript, args: &ToolSettingsArgs) -> anyhow::Result<()> {
     for (name, given) in &args.set {
         if let Some(value) = script.variables().get(name).filter(|value| *value != given) {
@@ -137,13 +138,13 @@ fn refuse_set(script: &LaunchScript, args: &ToolSettingsArgs) -> anyhow::Result<
     Ok(())
 }
 
-/// Largest number of folders above that of the settings in which a path is looked for.
+/// Largest number of folders above the settings' folder in which a path is looked for.
 const MOST_ABOVE: usize = 5;
 
-/// File that settings name: at its path from their folder, from the folders above it if the path has folders itself, or
-/// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout
-/// has any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and
-/// is then left out.
+/// File that settings name. Scripts are started from any folder, so the path is tried relative to the settings' folder,
+/// to the folders above it if the path itself has folders, and to the working folder. If that fails, later parts of the
+/// path are tried, since a checkout may have any name; finally the file name alone, in the settings' folder or one
+/// above. An unknown beginning of a path is left out.
 fn sibling(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');
@@ -176,7 +177,7 @@ fn stated(args: &ToolSettingsArgs) -> Stated {
     }
 }
 
-/// Warns on stderr where a script has several training launches, of which only the first is read.
+/// Warns on stderr if a script starts training several times; only the first is read.
 fn warn_of_launches(file: &Path, lines: &[usize]) {
     let [first, rest @ ..] = lines else { return };
     if rest.is_empty() {
@@ -192,7 +193,7 @@ fn warn_of_launches(file: &Path, lines: &[usize]) {
     ));
 }
 
-/// Warns on stderr where the settings name a model that ships and has other parameters than the user's.
+/// Warns on stderr if the settings name a model that ships and that differs from the user's in its parameters.
 fn warn_of_other_model(file: &Path, named: &[String], path: &Path, model: &Model) {
     let count = |model: &Model| {
         let graph = model.graph(GraphOptions::default());
@@ -213,19 +214,18 @@ fn warn_of_other_model(file: &Path, named: &[String], path: &Path, model: &Model
 /// Text of the imported plan and its prediction.
 fn summary(plan: &Plan) -> String {
     let Plan { model, layout, training, prediction, num_gpus, cluster, .. } = plan;
-    let micro_batches = layout.num_micro_batches;
     let adapters = model.adapters.as_ref().map_or_else(String::new, |it| {
         let targets = it.targets.join(", ");
         format!(", LoRA of rank {} on {targets}; base weights {}", it.rank, it.base_weights)
     });
     format!(
-        "{} on {num_gpus} x {}: {}, {micro_batches}x{} micro-batches, recompute {}\n\
+        "{} on {num_gpus} x {}: {}, {} micro-batches, recompute {}\n\
          sequence {}, batch {}, {}{adapters}\n\
          predicted: {:.4} s a step, {:.0} tokens/s on each GPU, MFU {:.1} %, {:.1} GiB of {:.1}\n",
         model.name,
         cluster.gpu.name,
         with_schedule(layout),
-        layout.micro_batch_size,
+        layout.micro_batches(),
         layout.recompute,
         training.sequence_length,
         training.global_batch_size,

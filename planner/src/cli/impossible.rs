@@ -1,4 +1,4 @@
-//! Explanation of why there is no candidate at all.
+//! Explanation of why there is no candidate layout at all.
 
 use ir::graph::{ContextParallelKind, Sharding};
 use ir::layout::{Choice, Layout, LayoutError, LayoutSpec, Limits, PartialLayout};
@@ -14,7 +14,7 @@ pub(crate) struct AskedFor<'a> {
     pub(crate) problem: &'a Problem,
     /// Options of the layout.
     pub(crate) options: &'a LayoutArgs,
-    /// The layout of `--layout`, where one is evaluated.
+    /// The layout of `--layout`, if one is evaluated.
     pub(crate) named: Option<&'a PartialLayout>,
     /// All constraints of the search.
     pub(crate) fixed: &'a PartialLayout,
@@ -28,7 +28,7 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
         return anyhow::Error::new(error);
     }
     if let Some(error) = wrong_gpu_count(fixed, num_gpus) {
-        // A degree that the model has on no number of GPUs goes first.
+        // A degree that the model excludes for every number of GPUs is reported first.
         let of_model = problem.limits.heads_divide(&fixed.or(LayoutSpec::ONE_RANK)).err();
         return anyhow::Error::new(of_model.unwrap_or(error));
     }
@@ -38,14 +38,15 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     if let Some(error) = asked.conflict().filter(|_| fixed.has_lists()) {
         return error;
     }
-    // Of several reasons, the one for the named degrees with all else plain; for sequences, the fewest parts.
+    // Of several reasons, the reason for the named degrees with everything else plain; for sequences, the one with the
+    // fewest parts.
     let rejected = &outcome.rejected;
     if (rejected.len() > 1 || rejected.contains_key(&Rejection::Sequence))
         && let Some(error) = plainest(fixed, problem)
     {
         return anyhow::Error::new(error);
     }
-    // A named layout that is invalid or that the framework cannot run.
+    // The named layout is invalid, or the framework cannot run it.
     let reasons = rejected.keys().filter(|it| **it != Rejection::Framework).count();
     if let Some(error) = &outcome.invalid
         && (reasons <= 1 || matches!(error, LayoutError::Framework { .. }))
@@ -55,7 +56,7 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     if let Some(error) = asked.conflict() {
         return error;
     }
-    // Requirements that fail alone; requirements that only some layouts did not meet are left out.
+    // Requirements that fail by themselves. Requirements that only some layouts violate are left out.
     let failed = failed_requirements(problem, fixed);
     if !failed.is_empty() {
         let fails = failed.iter().map(|it| it.fails.as_str()).filter(|it| !it.is_empty());
@@ -80,7 +81,7 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
 }
 
 impl AskedFor<'_> {
-    /// Error about options that together leave no candidate.
+    /// Error about options that leave no candidate together.
     fn conflict(&self) -> Option<anyhow::Error> {
         let flags = self.options.over(&PartialLayout::default()).ok()?;
         let completed = |kept: &PartialLayout| match self.named {
@@ -105,11 +106,12 @@ impl AskedFor<'_> {
         ))
     }
 
-    /// Error about a schedule or stages that need several pipeline ranks or stages per rank, where there is one.
+    /// Error about a schedule or stages that need several pipeline ranks, or several stages per rank, if there is only
+    /// one.
     fn one_of_many(&self) -> Option<anyhow::Error> {
         let [ranks, virtual_stages] =
             [self.fixed.pipeline_parallel, self.fixed.virtual_stages].map(|it| it.one());
-        // Setting that fixes an option's value: the option itself, or the layout.
+        // What fixes the value of an option: the option itself, or the layout.
         let fixed_by = |option: &str| {
             let flags = self.options.over(&PartialLayout::default()).ok()?;
             let restrictions = flags.restrictions();
@@ -161,7 +163,7 @@ impl AskedFor<'_> {
         Some(error)
     }
 
-    /// Hint that `ranks` pipeline ranks would work, as an option or in the layout, where the number of GPUs allows it.
+    /// Hint that `ranks` pipeline ranks would work, as an option or in the layout, if the number of GPUs allows it.
     fn or_with_ranks(&self, ranks: u32) -> String {
         let gpus = self.problem.limits.num_gpus;
         let PartialLayout { tensor_parallel, context_parallel, .. } = *self.fixed;
@@ -196,9 +198,9 @@ impl AskedFor<'_> {
     }
 }
 
-/// Error of the layout in which all that is open is as plain as possible; `None` where that layout is valid.
+/// Error of the layout in which everything open is as plain as possible; `None` if that layout is valid.
 fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
-    // Without named degrees, none of them is the cause.
+    // If no degrees are named, none of them is the cause.
     if *fixed == PartialLayout::default() {
         return None;
     }
@@ -228,13 +230,13 @@ fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
         schedule,
         ..plain.sharded(&sharding)
     };
-    // Where open degrees can take up the remaining GPUs, the product of degrees is not the cause.
+    // If open degrees can take up the remaining GPUs, the product of degrees is not the cause.
     let num_gpus = within.checked_mul(data_parallel)?;
     let limits = Limits { num_gpus, ..limits.clone() };
     Layout::new(spec, &limits).err()
 }
 
-/// Error where the fixed degrees cannot multiply to the number of GPUs, with data-parallel degrees that would.
+/// Error if the fixed degrees cannot multiply to the number of GPUs, with data-parallel degrees that would.
 fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
     let degree = |degree: Choice<u32>| degree.unwrap_or(1);
     let model_parallel = [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel];

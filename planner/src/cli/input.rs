@@ -1,4 +1,4 @@
-//! Input of a search: a problem, and the files that it comes from.
+//! Input of a search: a problem, and the files from which it was read.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,7 +9,7 @@ use cost_models::kernels::Device;
 use ir::cluster::{Cluster, Gpu};
 use ir::documents::Documents;
 use ir::framework::{Framework, IDEAL, JobFacts, KernelChoice};
-use ir::graph::{Adapters, RecomputeModules};
+use ir::graph::{Adapters, Recompute};
 use ir::layout::{PartialLayout, multiples_around};
 use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, Training};
@@ -33,7 +33,7 @@ use super::setting::TrainingArgs;
 use super::tables::count;
 use command_line::terminal::tell;
 
-/// A problem with the files that it came from.
+/// A problem, with the files from which it was read.
 pub(crate) struct Input {
     pub(crate) file: ModelFile,
     pub(crate) cluster: Cluster,
@@ -41,12 +41,12 @@ pub(crate) struct Input {
     pub(crate) choices: Choices,
     /// The framework that was named or chosen by default.
     pub(crate) framework: Framework,
-    /// Reason why the usual framework was not chosen, where none was named.
+    /// Reason why the usual framework was not chosen, if none was named.
     pub(crate) why_not_first: Option<String>,
     /// Features of the named layout that the framework does not support, though its step is predicted.
     pub(crate) lacks: Vec<String>,
     pub(crate) problem: Problem,
-    /// The problem on all nodes, once those with the fastest step were chosen of several kinds.
+    /// The problem on all nodes, if nodes of several kinds were narrowed to those with the fastest step.
     pub(crate) all_nodes: Option<Problem>,
     /// The problem on all nodes without the user's decisions.
     pub(crate) open: Problem,
@@ -64,11 +64,9 @@ impl Input {
 pub(crate) struct Constraints<'a> {
     /// Layers of each stage.
     pub(crate) stages: Option<&'a [u32]>,
-    /// Modules to recompute.
-    pub(crate) modules: Option<RecomputeModules>,
     /// Constraints on the layout.
     pub(crate) layout: PartialLayout,
-    /// True where a named layout is evaluated even if the framework does not support it.
+    /// True if a named layout is evaluated even though the framework may not support it.
     pub(crate) is_named: bool,
 }
 
@@ -81,7 +79,7 @@ pub(crate) fn read(
 ) -> anyhow::Result<Input> {
     let file = read_model_as(model, args.read_as.as_deref())?;
     let cluster = with_gpus_per_node(read_cluster(&args.cluster)?, args.gpus_per_node)?;
-    // Groups of the same nodes are one cluster, of any number of nodes.
+    // A group of equal nodes is an ordinary cluster, which may have any number of nodes.
     if let Some(nodes) = counted_nodes(&args.cluster).filter(|_| !cluster.has_unlike_gpus()) {
         let all = nodes.saturating_mul(cluster.gpus_per_node);
         ensure!(all == gpus, ProblemError::GpusOfGroups { num_gpus: gpus, all });
@@ -134,7 +132,7 @@ pub(crate) fn read(
         ..training
     };
     let open_graph = with_usual_modules(graph.clone(), &framework, facts);
-    let graph = match constraints.modules {
+    let graph = match constraints.layout.recompute.one().and_then(Recompute::modules) {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
         None if constraints.layout.recompute.is_any() => open_graph.clone(),
         None => graph,
@@ -174,7 +172,7 @@ pub(crate) fn read(
     })
 }
 
-/// The cluster with what a file says of its network.
+/// The cluster with the facts that a topology file states about its network.
 fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Result<Cluster> {
     let Some(path) = file else { return Ok(cluster) };
     if cluster.has_unlike_gpus() {
@@ -198,12 +196,12 @@ fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Re
     Ok(cluster)
 }
 
-/// The cluster with as many GPUs of each node as the job has.
+/// The cluster with the number of GPUs that the job has on each node.
 fn with_gpus_per_node(cluster: Cluster, gpus: Option<u32>) -> anyhow::Result<Cluster> {
     let Some(gpus) = gpus else { return Ok(cluster) };
     if cluster.has_unlike_gpus() {
         bail!(
-            "`--gpus-per-node` is of nodes of one kind\nhint: a cluster file describes each of `groups`"
+            "`--gpus-per-node` needs nodes of one kind\nhint: a cluster file describes each of `groups`"
         );
     }
     let all = cluster.gpus_per_node;
@@ -215,7 +213,7 @@ fn with_gpus_per_node(cluster: Cluster, gpus: Option<u32>) -> anyhow::Result<Clu
     Ok(cluster.with_gpus_per_node(gpus))
 }
 
-/// The framework with what it leaves to its users.
+/// The framework with the options that it leaves to its users.
 fn with_options(
     mut framework: Framework,
     args: &TrainingArgs,
@@ -225,7 +223,7 @@ fn with_options(
     if let Some(compile) = args.compile {
         framework = framework.with_compile(compile).with_context(|| {
             let works = frameworks_that(|it| it.abilities.compile.contains(&compile));
-            format!("`--compile {compile}`: {name} does not leave it to its users what is compiled\nhint: {works}")
+            format!("`--compile {compile}`: {name} does not let users choose what is compiled\nhint: {works}")
         })?;
     }
     if let Some(loss) = args.loss {
@@ -247,7 +245,7 @@ fn with_options(
     Ok(framework)
 }
 
-/// Options that choose the frameworks which have an ability.
+/// Options that choose frameworks with a given ability.
 fn frameworks_that(has: impl Fn(&Framework) -> bool) -> String {
     let works =
         frameworks::names().filter(|name| frameworks::preset(name).is_some_and(|it| has(&it)));
@@ -277,7 +275,7 @@ pub(crate) fn warn_of_model(path: &Path, model: &Model) {
     }
 }
 
-/// Warns on stderr where the sequence is longer than the model's position embeddings.
+/// Warns on stderr if the sequence is longer than the model's position embeddings.
 pub(crate) fn warn_of_long_sequence(input: &Input) {
     let length = input.problem.training.sequence_length;
     let longest = input.file.model.max_position_embeddings();
@@ -289,13 +287,13 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
     }
 }
 
-/// Warns on stderr where a framework is not known to run on this hardware, and names frameworks that do.
+/// Warns on stderr if a framework is not known to run on this hardware, and names frameworks that are.
 pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
     let gpus: Vec<&Gpu> = cluster.gpus().collect();
     if gpus.iter().any(|gpu| gpu.architecture.platform() != gpus[0].architecture.platform()) {
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         tell(&format!(
-            "warning: collectives of their makers (NCCL, RCCL and others) do not reach from one of these to another: {}\n\
+            "warning: no maker's collectives (NCCL, RCCL and others) connect GPUs of different makers: {}\n\
              hint: a job for each; the plan holds only where the framework has collectives for all, such as FlagCX",
             names.join(", "),
         ));
@@ -325,7 +323,7 @@ pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
 /// Largest number of frameworks in a hint.
 const MOST_NAMED: usize = 4;
 
-/// Warns on stderr where no tool of the framework can represent a plan's model, and names frameworks whose tools can.
+/// Warns on stderr if no tool of the framework can represent a plan's model, and names frameworks whose tools can.
 pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
     let Input { file, framework, problem, .. } = input;
     let lacked = |name: &str| lacked_by_tools(name, plan, &file.model, &problem.graph);
@@ -341,18 +339,19 @@ pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
         format!("{} plans for tools that can; ", others.join(" or "))
     };
     tell(&format!(
-        "warning: `planner export` cannot give {} this model: {}\nhint: {others}`planner run` trains what the executor has operators for",
+        "warning: `planner export` cannot express this model for {}: {}\nhint: {others}`planner run` trains models whose operators the \
+         executor has",
         framework.name,
         lacks.join("; "),
     ));
 }
 
-/// More tokens than in a step of any published run.
+/// Number of tokens in a step that no published run exceeds.
 const MOST_USUAL_TOKENS: u64 = 1 << 28;
 
-/// Refuses a batch that was given in tokens, though it is counted in sequences.
+/// Refuses a batch that was given in tokens instead of sequences.
 fn refuse_batch_of_tokens(training: &Training, num_gpus: u32) -> anyhow::Result<()> {
-    /// Sequences per GPU in a step below which any batch is accepted.
+    /// Number of sequences per GPU in a step below which any batch is accepted.
     const MOST_FOR_A_GPU: u64 = 16;
 
     let (batch, length) = (training.global_batch_size, training.sequence_length);
@@ -370,8 +369,8 @@ fn refuse_batch_of_tokens(training: &Training, num_gpus: u32) -> anyhow::Result<
     )
 }
 
-/// Warns on stderr where the GPUs do not fill whole nodes, since launchers start as many ranks on each node; with
-/// numbers that do, and that the fixed degrees divide.
+/// Warns on stderr if the GPUs do not fill whole nodes, since launchers start equally many ranks on each node. The
+/// warning names numbers of GPUs that fill nodes and that the fixed degrees divide.
 pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster, fixed: &PartialLayout) {
     let node = cluster.gpus_per_node.max(1);
     if num_gpus <= node || num_gpus.is_multiple_of(node) {
@@ -383,11 +382,11 @@ pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster, fixed: &PartialLay
         fixed.pipeline_parallel,
         fixed.data_parallel,
     ];
-    let product: u64 = degrees.iter().map(|it| u64::from(it.unwrap_or(1))).product();
-    // With all degrees fixed, no other number of GPUs works.
+    let product = degrees.iter().map(|it| u64::from(it.unwrap_or(1))).fold(1, u64::saturating_mul);
+    // If all degrees are fixed, no other number of GPUs works.
     let is_open = degrees.iter().any(|it| it.one().is_none());
-    let unit =
-        (1..=u64::from(node)).map(|nodes| nodes * product).find(|it| it % u64::from(node) == 0);
+    let mut multiples = (1..=u64::from(node)).map(|nodes| product.saturating_mul(nodes));
+    let unit = multiples.find(|it| it % u64::from(node) == 0);
     let hint = unit.filter(|_| is_open).map_or_else(String::new, |unit| {
         let gpus = multiples_around(num_gpus.into(), unit).replace(" or ", "` or `--gpus ");
         format!("\nhint: `--gpus {gpus}`")
@@ -403,8 +402,8 @@ pub(crate) fn command() -> String {
     std::iter::once("planner".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Quotes an argument for a shell: unquoted where it is plain, else in single quotes; with Bash's `$'..'` escapes where
-/// it is not UTF-8 or has unprintable characters.
+/// Quotes an argument for a shell: a plain argument is not quoted, any other is put into single quotes. Bash's `$'..'`
+/// escapes are used if the argument is not UTF-8 or has unprintable characters.
 fn quoted(word: &OsStr) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./=,:".contains(byte);
     let bytes = word.as_encoded_bytes();

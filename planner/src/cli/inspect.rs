@@ -23,17 +23,17 @@ struct Inspection {
     num_active_parameters: u64,
     num_trained_parameters: u64,
     num_routed_expert_parameters: u64,
-    /// Towers and projectors of a multimodal model, which are counted above and planned by no command.
+    /// Towers and projectors of a multimodal model. They are counted above, but no command plans them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts_not_planned: Vec<Besides>,
     num_layers: u32,
     sequence_length: u64,
-    /// FLOPs with every query-key pair of a causal mask counted.
+    /// FLOPs, where every query-key pair of a causal mask counts.
     forward_flops_per_token: f64,
     /// FLOPs without masked pairs.
     forward_flops_per_token_causal: f64,
     blocks: Vec<BlockSummary>,
-    /// Warnings about the model's description, which may have mistakes.
+    /// Warnings about likely mistakes in the model's description.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -45,7 +45,7 @@ struct BlockSummary {
     count: u32,
     num_parameters: u64,
     num_operators: usize,
-    /// What mixes positions, and experts: `32 heads, 4 KV; 128 experts, top 8`.
+    /// Mixing of positions, and experts: `32 heads, 4 KV; 128 experts, top 8`.
     #[serde(skip_serializing_if = "String::is_empty")]
     mixing: String,
 }
@@ -77,7 +77,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         "`--seq-len` is {sequence_length}, but must be between 1 and {LONGEST_SEQUENCE}"
     );
     let flops = graph.forward_flops(sequence_length);
-    // FLOPs of a model without a sequence are per sample.
+    // For a model without a sequence, FLOPs are counted per sample.
     let tokens = if graph.has_sequence() { sequence_length as f64 } else { 1.0 };
     let counts = graph.parameter_counts();
     let besides: u64 = model.besides.iter().map(|part| part.num_parameters).sum();
@@ -100,7 +100,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     args.format.print(&inspection, || describe(&inspection, graph.has_sequence()))
 }
 
-/// Parameters of a model that is counted without a graph.
+/// Parameters of a model that are counted without a graph.
 fn counted(args: &InspectArgs, error: anyhow::Error) -> anyhow::Result<Answer> {
     let Some(NotRead { error: alone @ ModelError::CountedAlone { class, parts, .. }, .. }) =
         error.downcast_ref()
@@ -141,7 +141,7 @@ fn summaries(graph: &Graph) -> Vec<BlockSummary> {
         .collect()
 }
 
-/// What mixes positions in a block, and its experts.
+/// Mixing of positions in a block, and its experts.
 fn mixing(block: &Block) -> String {
     let mut parts: Vec<String> = Vec::new();
     for node in block.nodes() {
@@ -167,7 +167,7 @@ fn mixing(block: &Block) -> String {
     parts.join("; ")
 }
 
-/// Heads of an attention, and positions that it is limited to.
+/// Heads of an attention, and the positions to which it is limited.
 fn attention(block: &Block, op: OpId, mask: AttentionMask) -> String {
     let size = |op: OpId, name: DimName| block.op(op).output.dim(name)?.extent.fixed();
     let heads = size(op, DimName::Heads);
@@ -192,8 +192,8 @@ fn attention(block: &Block, op: OpId, mask: AttentionMask) -> String {
     [heads, of_keys, latent, limited].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Number of blocks with attention; of all between the first and the last, where some mix positions in other ways; in a
-/// model without attention, of all.
+/// Number of layers of a model: the blocks with attention. If some blocks mix positions in other ways, all blocks
+/// between the first and the last; in a model without attention, all blocks.
 fn num_layers(graph: &Graph) -> u32 {
     let counts = graph.class_counts();
     let count = |is_it: fn(&OpKind) -> bool| -> u32 {
@@ -242,7 +242,7 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
     text + &text_table(columns, &["block", "mixing"], rows(&inspection.blocks))
 }
 
-/// A row for each kind of block, wherever in the model its blocks are.
+/// Rows of the table, one for each kind of block, wherever in the model its blocks are.
 fn rows(blocks: &[BlockSummary]) -> Vec<[String; 5]> {
     let mut kinds: Vec<([String; 4], u32)> = Vec::new();
     for block in blocks {

@@ -1,4 +1,4 @@
-//! Ctrl-C: ends a search with the best plan so far; a file that is being written is completed first.
+//! Ctrl-C: it ends a search with the best plan so far. A file that is being written is completed first.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use planner_core::search::{Go, StopReason};
 
 use super::progress::Heartbeat;
 
-/// True while a search checks [`INTERRUPTED`]. Signal handlers have no arguments, so these are global.
+/// True while a search polls [`INTERRUPTED`]. Signal handlers take no arguments, so both are global.
 static SEARCHING: AtomicBool = AtomicBool::new(false);
 
 /// True once the user pressed Ctrl-C.
@@ -19,8 +19,8 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Exit code of a program ended by Ctrl-C, by convention of shells: 128 plus the number of SIGINT.
 const INTERRUPTED_CODE: i32 = 130;
 
-/// Installs the handler of Ctrl-C. The first Ctrl-C ends a search gracefully; any other ends the program, after a file
-/// that is being written is complete.
+/// Installs the handler of Ctrl-C. The first Ctrl-C during a search ends the search gracefully; any other ends the
+/// program, after a file that is being written is complete.
 pub(crate) fn handle() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         let is_first = !INTERRUPTED.swap(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// A limit that is reached after `time_limit` from now, or when the user interrupts.
+    /// A limit that is reached when `time_limit` has passed from now, or when the user interrupts.
     #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
     pub(crate) fn new(time_limit: Option<Duration>, is_quiet: bool) -> Self {
         SEARCHING.store(true, Ordering::Relaxed);
@@ -56,13 +56,13 @@ impl Limit {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the search continues, and reports on stderr now and then that it is alive.
+    /// Returns whether the search continues. Reports on stderr from time to time that it is alive.
     pub(crate) fn go(&self) -> Go {
         self.heartbeat.beat(|| "; Ctrl-C ends it with the best so far".to_owned());
         self.go_in_silence()
     }
 
-    /// Returns whether the search continues, without reports, where its progress is shown elsewhere.
+    /// Returns whether the search continues, without reports, for a search whose progress is shown elsewhere.
     #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
     pub(crate) fn go_in_silence(&self) -> Go {
         let reason = if INTERRUPTED.load(Ordering::Relaxed) {

@@ -1,5 +1,7 @@
 //! Arguments that decide on layouts.
 
+use std::path::Path;
+
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
@@ -13,7 +15,7 @@ use super::values::{
     parse_offload, parse_recompute, parse_zero,
 };
 
-/// Decisions that the search must respect. Of degrees one, several (`1,2,4`) or a range (`..8`, `2..8`).
+/// Decisions that the search must respect. A degree is one number, several (`1,2,4`) or a range (`..8`, `2..8`).
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Layout (degrees: 4, or 1,2,4, or ..8)")]
 pub(crate) struct LayoutArgs {
@@ -44,7 +46,7 @@ pub(crate) struct LayoutArgs {
     #[arg(long, visible_alias = "vpp", value_name = "V", allow_negative_numbers = true)]
     virtual_stages: Option<Choice<u32>>,
     /// Layers of each stage, in the order of the model, such as `7,9,9,7` of 32. The first stage also has the embedding
-    /// and the last the head, which are not counted. Of models that are no stacks of layers, all blocks are counted.
+    /// and the last the head, which are not counted. For models that are not stacks of layers, all blocks are counted.
     /// With several stages a rank, list the stages of all ranks.
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = parse_layers, allow_negative_numbers = true)]
     pub(crate) stages: Option<Vec<u32>>,
@@ -66,8 +68,8 @@ pub(crate) struct LayoutArgs {
     /// the modules that are cheap to recompute].
     #[arg(long, visible_alias = "recompute-modules", value_name = "POLICY", value_parser = parse_recompute)]
     recompute: Option<Recompute>,
-    /// With full recompute, how many layers of each stage: the first so many, or the fewest that fit
-    /// [default: all].
+    /// With full recompute, how many layers of each stage are recomputed: a number, from the first layer on, or the
+    /// fewest with which the plan fits [default: all].
     #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
     recompute_layers: Option<RecomputeLayers>,
     /// What to keep in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
@@ -80,11 +82,11 @@ pub(crate) struct LayoutArgs {
     /// that the framework has, the one that sends least].
     #[arg(long, value_name = "NAME", value_parser = one_of(TokenDispatcher::ALL, TokenDispatcher::name))]
     token_dispatcher: Option<TokenDispatcher>,
-    /// What the exchanges of experts run beside: none, or another micro-batch [default: the better].
+    /// What overlaps the exchanges of experts: nothing, or another micro-batch [default: the better].
     #[arg(long, value_name = "none|micro-batch", value_parser = one_of(ExpertOverlap::ALL, ExpertOverlap::name))]
     expert_overlap: Option<ExpertOverlap>,
-    /// Kernels that are captured in CUDA graphs: none, those of layers but for experts, or of a whole iteration
-    /// [default: none; of mixtures, the best that the framework has].
+    /// Kernels that are captured in CUDA graphs: none, those of layers except experts, or those of a whole iteration
+    /// [default: none; for mixtures of experts, the best that the framework has].
     #[arg(long, value_name = "none|layers|iteration", value_parser = one_of(CudaGraphs::ALL, CudaGraphs::name))]
     cuda_graphs: Option<CudaGraphs>,
     /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,
@@ -125,33 +127,31 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    /// The axis's name, the option that sets it, and the constraint that switches it off.
-    fn row(self) -> (&'static str, &'static str, PartialLayout) {
-        let open = PartialLayout::default();
+    /// The constraint that switches the axis off.
+    fn off(self) -> PartialLayout {
+        let mut off = PartialLayout::default();
         match self {
-            Self::Tp => ("tp", "--tp", PartialLayout { tensor_parallel: One(1), ..open }),
-            Self::Sp => {
-                let off = PartialLayout { sequence_parallel: One(false), ..open };
-                ("sp", "--sequence-parallel", off)
-            }
-            Self::Cp => ("cp", "--cp", PartialLayout { context_parallel: One(1), ..open }),
-            Self::Ep => ("ep", "--ep", PartialLayout { expert_parallel: One(1), ..open }),
-            Self::Pp => ("pp", "--pp", PartialLayout { pipeline_parallel: One(1), ..open }),
-            Self::Vpp => {
-                ("vpp", "--virtual-stages", PartialLayout { virtual_stages: One(1), ..open })
-            }
-            Self::Zero => {
-                ("zero", "--zero", PartialLayout { zero_stage: One(ZeroStage::None), ..open })
-            }
-            Self::Recompute => {
-                let off = PartialLayout { recompute: One(Recompute::None), ..open };
-                ("recompute", "--recompute", off)
-            }
+            Self::Tp => off.tensor_parallel = One(1),
+            Self::Sp => off.sequence_parallel = One(false),
+            Self::Cp => off.context_parallel = One(1),
+            Self::Ep => off.expert_parallel = One(1),
+            Self::Pp => off.pipeline_parallel = One(1),
+            Self::Vpp => off.virtual_stages = One(1),
+            Self::Zero => off.zero_stage = One(ZeroStage::None),
+            Self::Recompute => off.recompute = One(Recompute::None),
         }
+        off
+    }
+
+    /// Text of the option that switches the axis off.
+    fn as_option(self) -> String {
+        let value = self.to_possible_value();
+        let name = value.as_ref().map_or("", clap::builder::PossibleValue::get_name);
+        format!("`--without {name}`")
     }
 }
 
-/// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing. A plan's layout has all replicas there.
+/// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing. The layout in a plan has all replicas there.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
     let replicas = named
         .data_parallel
@@ -162,14 +162,15 @@ pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
         && replicas != Some(shards)
     {
         anyhow::bail!(
-            "`--zero-shard {shards}` is over how many ranks ZeRO shards, but ZeRO 0 shards nothing\nhint: `--zero 1`, 2 or 3, or \
+            "`--zero-shard {shards}` says over how many ranks ZeRO shards, but ZeRO 0 shards nothing\nhint: `--zero 1`, 2 or 3, or \
              leave out `--zero-shard`"
         );
     }
     Ok(())
 }
 
-/// Refuses two settings that contradict each other. The functions describe a setting from its option and value.
+/// Refuses two settings that contradict each other. The functions return the text of a setting from its option and
+/// value.
 fn check_agreement(
     (one, in_one): (&PartialLayout, impl Fn(&str, &str) -> String),
     (other, in_other): (&PartialLayout, impl Fn(&str, &str) -> String),
@@ -197,7 +198,7 @@ impl LayoutArgs {
         };
         if let Some(policy) = policy.filter(|policy| *policy != Recompute::Full) {
             anyhow::bail!(
-                "`--recompute-layers` is of full recompute, not of {policy}\nhint: `--recompute full`"
+                "`--recompute-layers` is for full recompute, not for {policy}\nhint: `--recompute full`"
             );
         }
         Ok(Some(match layers {
@@ -206,7 +207,7 @@ impl LayoutArgs {
         }))
     }
 
-    /// Schedule families that are named.
+    /// Schedule families that the options name.
     fn families(&self) -> impl Iterator<Item = ScheduleKind> {
         self.schedule.iter().filter_map(|named| match named {
             NamedSchedule::Family(kind) => Some(*kind),
@@ -214,13 +215,17 @@ impl LayoutArgs {
         })
     }
 
-    /// Schedule from a file, which must then be the only one.
-    fn given(&self) -> anyhow::Result<Option<UserSchedule>> {
-        let mut files = self.schedule.iter().filter_map(|named| match named {
-            NamedSchedule::File(path) => Some(path),
+    /// File of the user's own schedule.
+    pub(crate) fn schedule_file(&self) -> Option<&Path> {
+        self.schedule.iter().find_map(|named| match named {
+            NamedSchedule::File(path) => Some(path.as_path()),
             NamedSchedule::Family(_) => None,
-        });
-        let Some(path) = files.next() else { return Ok(None) };
+        })
+    }
+
+    /// Schedule from a file. A file must be the only schedule.
+    fn given(&self) -> anyhow::Result<Option<UserSchedule>> {
+        let Some(path) = self.schedule_file() else { return Ok(None) };
         anyhow::ensure!(
             self.schedule.len() == 1,
             "`--schedule` names `{}` and others\nhint: a schedule of your own stands alone",
@@ -239,7 +244,7 @@ impl LayoutArgs {
             One(degree) => One(degree),
             other => number(place).map_or(other, One),
         };
-        // Each named value once, in the order of all values.
+        // Each named value occurs once, in the order of all values.
         let zero_stages = ZeroStage::ALL.into_iter().filter(|it| self.zero_stage.contains(it));
         let is_named = |kind: &ScheduleKind| self.families().any(|it| it == *kind);
         let schedules = ScheduleKind::ALL.into_iter().filter(is_named);
@@ -265,30 +270,23 @@ impl LayoutArgs {
             cuda_graphs: self.cuda_graphs.into(),
         };
         for axis in &self.without {
-            let (name, option, off) = axis.row();
+            let off = axis.off();
             let given = |option: &str, value: &str| self.as_option(option, value);
-            let left_out = |_: &str, _: &str| format!("`--without {name}`");
-            check_agreement((&off, left_out), (&constraints, given))?;
-            let open = constraints.without(option);
-            constraints = open.and(&off).unwrap_or(open);
+            check_agreement((&off, |_: &str, _: &str| axis.as_option()), (&constraints, given))?;
+            constraints = constraints.and(&off).unwrap_or(constraints);
         }
         Ok(constraints)
     }
 
-    /// Text of the option that fixes a value: the option itself, `--without`, or a schedule's file.
+    /// Text of the option that fixes a value: the option itself, `--without`, or the file of a schedule.
     pub(crate) fn as_given(&self, option: &str, value: &str) -> String {
-        let mut rows = self.without.iter().map(|axis| axis.row());
-        rows.find(|(_, decides, _)| *decides == option).map_or_else(
-            || self.as_option(option, value),
-            |(name, ..)| format!("`--without {name}`"),
-        )
+        let decides = |axis: &&Axis| axis.off().restrictions().iter().any(|it| it.0 == option);
+        let axis = self.without.iter().find(decides);
+        axis.map_or_else(|| self.as_option(option, value), |axis| axis.as_option())
     }
 
     fn as_option(&self, option: &str, value: &str) -> String {
-        let file = self.schedule.iter().find_map(|named| match named {
-            NamedSchedule::File(path) => Some(path.display()),
-            NamedSchedule::Family(_) => None,
-        });
+        let file = self.schedule_file().map(Path::display);
         let of_file = match option {
             "--schedule" => Some(String::new()),
             "--pp" if self.pipeline_parallel.is_none() => Some(format!(" of {value} ranks")),
@@ -303,7 +301,7 @@ impl LayoutArgs {
         }
     }
 
-    /// Completes a layout for evaluation; the pipeline degree is that of given stages.
+    /// Completes a layout for evaluation. If stages are given, the pipeline degree follows from them.
     pub(crate) fn completed(&self, named: &PartialLayout) -> PartialLayout {
         let given = self.stages.as_ref().map_or(1, Vec::len) as u32;
         let of_schedule = named.schedule.one().map(ScheduleKind::default_virtual_stages);
@@ -325,8 +323,8 @@ impl LayoutArgs {
     }
 }
 
-/// Completes a layout for evaluation: open tensor and context degrees are 1, the pipeline degree is `ranks`, and the
-/// search chooses among listed values.
+/// Completes a layout for evaluation: open tensor and context degrees become 1, and an open pipeline degree becomes
+/// `ranks`. Among listed values, the search chooses.
 pub(crate) fn filled(named: &PartialLayout, ranks: u32) -> PartialLayout {
     PartialLayout {
         tensor_parallel: named.tensor_parallel.or(1),
@@ -336,7 +334,7 @@ pub(crate) fn filled(named: &PartialLayout, ranks: u32) -> PartialLayout {
     }
 }
 
-/// True if the degree over which each expert is sharded is fixed, and that of the other layers is not.
+/// True if the expert-tensor-parallel degree is fixed but the tensor-parallel degree is not.
 pub(crate) fn divides_experts_alone(layout: &PartialLayout) -> bool {
     let degree = layout.expert_tensor_parallel.one();
     layout.tensor_parallel.one().is_none() && degree.is_some_and(|it| it > 0)

@@ -48,8 +48,9 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     };
     match &args.output {
         Some(output) => {
-            let inputs = std::iter::once(args.file.as_path()).chain(args.model.as_deref());
-            for input in inputs {
+            let cluster = args.cluster.as_deref().map(Path::new);
+            let inputs = [Some(args.file.as_path()), args.model.as_deref(), cluster];
+            for input in inputs.into_iter().flatten() {
                 refuse_to_overwrite(input, output)?;
             }
             write_output(output, result.as_bytes())?;
@@ -67,7 +68,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     Ok(if fails { Answer::Faults } else { Answer::Found })
 }
 
-/// Output format by the ending of the output file; text by default.
+/// Output format from the ending of the output file; text by default.
 fn usual_format(output: Option<&Path>) -> LintFormat {
     match output.and_then(ending).as_deref() {
         Some("sarif") => LintFormat::Sarif,
@@ -76,7 +77,7 @@ fn usual_format(output: Option<&Path>) -> LintFormat {
     }
 }
 
-/// Refuses options about settings where a plan is linted, which has its own values of all of them.
+/// Refuses options for settings if a plan is linted, since a plan has its own values of all of them.
 fn refuse_settings() -> anyhow::Result<()> {
     let of_settings = ToolSettingsArgs::augment_args(Command::new("settings"));
     let is_refused =
@@ -96,7 +97,7 @@ fn is_plan(text: &str) -> bool {
     value.is_some_and(|it| it.get("layout").is_some() && it.get("prediction").is_some())
 }
 
-/// Report on settings, and the files that they name.
+/// Report on settings and on the files that they name.
 fn of_settings(
     args: &LintArgs,
     text: String,
@@ -169,15 +170,14 @@ fn describe_prediction(text: &mut String, report: &LintReport, prediction: &Sett
     let fixed = if prediction.with_errors_fixed { ", with the fixes of all errors" } else { "" };
     let _ = write!(
         text,
-        "{} on {num_gpus} x {} with {}: {}, {}x{} micro-batches, recompute {}{fixed}\n\
+        "{} on {num_gpus} x {} with {}: {}, {} micro-batches, recompute {}{fixed}\n\
          sequence {}, batch {}, {}\n\
          predicted: {} a step ({low} to {high}), {:.0} tokens/s on each GPU, MFU {}, {:.1} GiB of {:.1}\n",
         report.model,
         report.cluster,
         report.tool,
         with_schedule(layout),
-        layout.num_micro_batches,
-        layout.micro_batch_size,
+        layout.micro_batches(),
         layout.recompute,
         training.sequence_length,
         training.global_batch_size,

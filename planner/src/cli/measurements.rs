@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use ir::text::json;
 use planner::file_kind::FileKind;
-use planner_evidence::validation::reference::REFERENCE;
+use traces::reference::REFERENCE;
 
 use super::files::{read_bytes, read_text};
 
@@ -30,7 +30,7 @@ impl Tables {
     }
 }
 
-/// Largest mean errors by file and quantity; the entry `choices` limits the cost of decisions.
+/// Largest accepted mean errors, by file and quantity; the entry `choices` limits the cost of decisions.
 pub(super) type Limits = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Reads a file of limits.
@@ -64,7 +64,7 @@ fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::Pa
     Ok(found)
 }
 
-/// Checks that a folder has measurements: a folder `runs` or `kernels`.
+/// Checks that a folder contains measurements, in a folder `runs` or `kernels`.
 fn check_outer(outer: &Path) -> anyhow::Result<()> {
     let shown = outer.display();
     if outer.is_file() {

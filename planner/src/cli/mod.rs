@@ -57,8 +57,8 @@ use answer::Answer;
 use args::{Cli, Command};
 use completions::with_names;
 
-/// Runs the command. Exit codes: 0 where something was found, 1 where nothing fits or settings have faults, 2 on
-/// errors; after `planner run`, the executor's.
+/// Runs the command. Exit codes: 0 if something was found, 1 if nothing fits or settings have faults, 2 on errors;
+/// after `planner run`, the executor's exit code.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli: Cli = parse(&words, usage::tip).unwrap_or_else(|error| error.exit());

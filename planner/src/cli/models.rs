@@ -19,13 +19,13 @@ pub(crate) struct ModelFile {
     pub(crate) text: String,
 }
 
-/// Reads a model: a file; a folder with a `config.json`; a repository in the Hugging Face hub's cache; or the name of
-/// one that ships.
+/// Reads a model: from a file, a folder with a `config.json` or a repository in the Hugging Face hub's cache; or by the
+/// name of a model that ships.
 pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
     read_model_as(given, None)
 }
 
-/// Reads a model; a configuration as one of `family`, if that is given.
+/// Reads a model; with `family`, its configuration is read as one of that family.
 pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Result<ModelFile> {
     if given.is_dir() {
         return read_file(&in_folder(given)?, family);
@@ -38,7 +38,7 @@ pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Resul
         Sought::Name(name) => match names::model(name) {
             Some(shipped) => of_shipped(shipped, family),
             None => bail!(
-                "there is no model `{name}`: no file or folder is called so, and none that ships\nhint: {}",
+                "there is no model `{name}`: no file or folder has this name, and no model that ships\nhint: {}",
                 or_nearest(name, shipped_names(), LISTED)
             ),
         },
@@ -46,7 +46,8 @@ pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Resul
             if let Some(config) = fetched(owner, name) {
                 return read_config(&config, name, family);
             }
-            // If the owner is an existing folder, a file in it is meant. Otherwise README's names work from any folder.
+            // If the owner is an existing folder, a file in it is meant. Otherwise the names in the README work from
+            // any folder.
             let is_folder = Path::new(owner).is_dir();
             match names::model(name).filter(|_| !is_folder) {
                 Some(shipped) => of_shipped(shipped, family),
@@ -60,7 +61,7 @@ pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Resul
     }
 }
 
-/// Hint on the list of models that ship.
+/// Hint on how to list the models that ship.
 const LISTED: &str =
     "`planner list models` has all that ship; others need the path of their `config.json`";
 
@@ -85,12 +86,12 @@ fn of_models_folder(text: &str) -> Option<&'static Shipped> {
         .find(|shipped| shipped.path == within || shipped.name == within.trim_end_matches('/'))
 }
 
-/// Reads the file of a model; its default name is that of the file, or of the folder for a `config.json`.
+/// Reads the file of a model. Its default name is that of the file, or of the folder for a `config.json`.
 fn read_file(path: &Path, family: Option<&str>) -> anyhow::Result<ModelFile> {
     read_config(path, &name_of(path), family)
 }
 
-/// Reads the file of a model; `name` is used where the file has none.
+/// Reads the file of a model; `name` is used if the file states none.
 fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<ModelFile> {
     read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
         let text = json::without_infinities(text);
@@ -124,7 +125,7 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
     })
 }
 
-/// Error of a model's description, with the lines that are printed.
+/// Error in a model's description, with the lines to print.
 #[derive(Debug, thiserror::Error)]
 #[error("{lines}")]
 pub(crate) struct NotRead {
@@ -132,7 +133,7 @@ pub(crate) struct NotRead {
     pub(crate) error: ModelError,
 }
 
-/// The family that reads most of a configuration whose own is not known, with what it leaves unread.
+/// The family that reads most of a configuration of unknown family, with the fields that it leaves unread.
 fn nearest(text: &str) -> Option<String> {
     let (family, unread) = Model::nearest_family(text)?;
     let rest = match unread.as_slice() {
@@ -214,7 +215,7 @@ fn fetched(owner: &str, name: &str) -> Option<PathBuf> {
     of_snapshot(&hub_cache()?.join(format!("models--{owner}--{name}")))
 }
 
-/// Path of the `config.json` in a cached repository: of its main branch, else of the last snapshot by name.
+/// Path of the `config.json` in a cached repository: in its main branch, else in the last snapshot by name.
 fn of_snapshot(repository: &Path) -> Option<PathBuf> {
     let snapshots = repository.join("snapshots");
     let config = |version: &str| Some(snapshots.join(version).join("config.json"));
@@ -227,7 +228,7 @@ fn of_snapshot(repository: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Folder of the hub's cache, by the environment variables of the hub's tools.
+/// Folder of the hub's cache, from the environment variables of the hub's tools.
 fn hub_cache() -> Option<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);

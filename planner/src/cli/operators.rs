@@ -40,7 +40,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     }
     if let Some(optimizer @ (Optimizer::Muon | Optimizer::Adafactor)) = setting.optimizer {
         bail!(
-            "`--per-operator`: {optimizer} updates whole matrices, which parts of operators do not tell\nhint: \
+            "`--per-operator`: {optimizer} updates whole matrices, but operators are split into parts of them\nhint: \
              `--optimizer adamw`"
         );
     }
@@ -105,7 +105,7 @@ fn describe_gap(found: &OperatorSearch) -> String {
     }
 }
 
-/// The best plans, and the operators of the first.
+/// Text of the best plans, and of the operators of the first.
 fn describe(problem: &Problem, found: &OperatorSearch, top: usize) -> String {
     let Some(first) = found.plans.first() else { return "no plan was found\n".to_owned() };
     let mut text = String::new();
@@ -149,7 +149,7 @@ fn row(rank: usize, plan: &OperatorPlan) -> [String; 9] {
     ]
 }
 
-/// Neighbours that are split alike, in one line each.
+/// Neighbouring operators with equal splits, in one line each.
 fn alike(operators: &[SplitOperator]) -> impl Iterator<Item = (String, String)> {
     operators.chunk_by(|a, b| a.splits == b.splits).map(|run| {
         let name = match run {

@@ -34,7 +34,7 @@ pub(crate) struct Names {
     pub(crate) title: &'static str,
     /// Values for a hint.
     example: &'static str,
-    /// The option that sets the quantity outside of a sweep; values of these are whole.
+    /// The option that sets the quantity outside of a sweep; the values of quantities with an option are whole numbers.
     pub(crate) option: Option<&'static str>,
 }
 
@@ -62,19 +62,19 @@ impl Varied {
             Self::SequenceLength => format!("{value} tokens"),
             Self::GlobalBatchSize => format!("batch {value}"),
             Self::Bandwidth => format!("{value} \u{d7} bandwidth"),
-            // A value given in GB is not a round number of GiB.
+            // A value that was given in GB is not a round number of GiB.
             Self::Memory => format!("{} GiB", (value * 100.0).round() / 100.0),
         }
     }
 }
 
-/// Largest memory of a GPU in GiB that is plausible; larger values were given in bytes.
+/// Largest plausible memory of a GPU in GiB; larger values were likely given in bytes.
 const MOST_GIB: f64 = 1e5;
 
 /// Largest number of values of a sweep.
 const MOST_VALUES: usize = 64;
 
-/// The values from the first on, each twice the one before, up to the last, which is one of them.
+/// The values that begin with `first` and double until `last`, which must be one of them.
 fn doubled(name: &str, first: f64, last: f64) -> Result<Vec<f64>, String> {
     if !(first > 0.0 && first < last) {
         return Err(format!(
@@ -90,8 +90,8 @@ impl std::str::FromStr for Over {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = "must be one of gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) and memory \
-                    (GiB of a GPU), with values, such as gpus=8,16,32";
+        let form = "must be one of gpus, seq-len, batch, bandwidth (between nodes, as a multiple of the cluster's) and \
+                    memory (GiB of a GPU), with values, such as gpus=8,16,32";
         let (name, values) = text.split_once('=').ok_or(form)?;
         let given = folded(name);
         let is_it = |what: &Varied| is_called(what.names().name, &given);
@@ -102,7 +102,7 @@ impl std::str::FromStr for Over {
             Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),
             _ => counted(text).ok().map(|count| count as f64).or_else(|| text.parse().ok()),
         };
-        // `1,024` is refused, not read as 1 and 24.
+        // `1,024` is refused, rather than read as 1 and 24.
         let is_of_thousands = |text: &&str| {
             text.len() > 1
                 && text.starts_with('0')

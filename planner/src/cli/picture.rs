@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use traces::gantt::{GanttOptions, TimeAxis, Visibility, Window};
+use traces::gantt::{GanttOptions, Visibility, Window};
 use traces::html::{self, Table};
 use traces::palette::Theme;
 use traces::{DrawError, Drawing, ImageFormat, Paper};
@@ -12,33 +12,18 @@ use super::args::{LanesArg, LookArgs, ThemeArg};
 use super::files::ending;
 use command_line::destination::is_dash;
 
-/// Style and window of a drawing of timelines.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
-    pub(crate) paper: Paper,
-    pub(crate) time_axis: TimeAxis,
-    pub(crate) window: Window,
-    pub(crate) lanes: Visibility,
-}
-
-impl Look {
-    pub(crate) fn of(args: &LookArgs) -> Self {
-        let window = args.first_micro_batches.map_or(Window::Whole, Window::FirstMicroBatches);
-        let lanes = match args.lanes {
+impl LookArgs {
+    /// Style and window of a drawing of timelines.
+    pub(crate) fn options(&self) -> GanttOptions {
+        let window = self.first_micro_batches.map_or(Window::Whole, Window::FirstMicroBatches);
+        let lanes = match self.lanes {
             LanesArg::Auto => Visibility::Auto,
             LanesArg::Shown => Visibility::Shown,
             LanesArg::Hidden => Visibility::Hidden,
         };
-        Self { paper: args.paper(), window, lanes, ..Self::default() }
+        GanttOptions { paper: self.paper(), window, lanes, ..GanttOptions::default() }
     }
 
-    pub(crate) fn gantt(self) -> GanttOptions {
-        let Self { paper, time_axis, window, lanes } = self;
-        GanttOptions { paper, time_axis, window, lanes, ..GanttOptions::default() }
-    }
-}
-
-impl LookArgs {
     pub(crate) fn paper(&self) -> Paper {
         let default = Paper::default();
         let width = self.width.unwrap_or(default.width);
@@ -55,7 +40,7 @@ impl ThemeArg {
     }
 }
 
-/// Format of a picture or trace, by the ending of its file.
+/// Format of a picture or trace, from the ending of its file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PictureFormat {
     Still(StillKind),
@@ -64,7 +49,7 @@ pub(crate) enum PictureFormat {
 }
 
 impl PictureFormat {
-    /// Format by the ending of a path; SVG, which is text, for stdout.
+    /// Format from the ending of a path; for stdout, SVG, which is text.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
         let image = |format| Ok(Self::Still(StillKind::Image(format)));
         match ending(path).as_deref() {
@@ -83,7 +68,7 @@ impl PictureFormat {
     }
 }
 
-/// Endings that name a file's format, which must then be the right one.
+/// Endings that name a file format; the format must then be the right one.
 const TELLING: [&str; 27] = [
     "bmp", "csv", "docx", "eps", "gif", "htm", "html", "jpeg", "jpg", "md", "npy", "pdf", "pickle",
     "png", "py", "sarif", "sh", "svg", "tiff", "toml", "txt", "webp", "xlsx", "xml", "yaml", "yml",
@@ -93,8 +78,8 @@ const TELLING: [&str; 27] = [
 /// Endings of compressed files.
 const PACKED: [&str; 6] = ["bz2", "gz", "tar", "tgz", "xz", "zst"];
 
-/// Refuses a file whose ending names another format than the endings `works` of the content `what`. `draws` is a hint
-/// on the command that draws a picture.
+/// Refuses a file whose ending names a format other than those in `works`, which are the endings for the content
+/// `what`. `draws` is a hint on the command that draws a picture.
 pub(crate) fn refuse_other_endings(
     path: &Path,
     what: &str,
@@ -128,7 +113,7 @@ pub(crate) enum StillKind {
 }
 
 impl StillKind {
-    /// Format of the file that `what` is drawn into.
+    /// Format of the file into which `what` is drawn.
     pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
         let Ok(PictureFormat::Still(kind)) = PictureFormat::of(path) else {
             bail!(
@@ -139,8 +124,8 @@ impl StillKind {
         Ok(kind)
     }
 
-    /// Content of the file: the drawing by `draw`, or a page with a light and a dark drawing and the numbers in a
-    /// table.
+    /// Content of the file: the drawing that `draw` makes; or a page with a light and a dark drawing, and with the
+    /// numbers in a table.
     pub(crate) fn content(
         self,
         title: &str,

@@ -8,7 +8,7 @@ use command_line::terminal::tell;
 /// Time between two messages, and before the first.
 const INTERVAL: Duration = Duration::from_secs(8);
 
-/// Reports now and then that work continues, and its elapsed time.
+/// Reports from time to time that work continues, and the elapsed time.
 pub(crate) struct Heartbeat {
     doing: &'static str,
     is_quiet: bool,
@@ -23,7 +23,7 @@ impl Heartbeat {
         Self { doing, is_quiet, start: Instant::now(), given: AtomicU64::new(0) }
     }
 
-    /// Called often; prints a message where one is due, with the progress `how_far`.
+    /// To be called often. Prints a message when one is due, with the progress that `how_far` returns.
     pub(crate) fn beat(&self, how_far: impl FnOnce() -> String) {
         let elapsed = self.start.elapsed();
         let due = elapsed.as_secs() / INTERVAL.as_secs();

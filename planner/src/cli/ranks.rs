@@ -1,12 +1,12 @@
-//! Assignment of a plan's parts to GPUs, where these are of several kinds.
+//! Assignment of a plan's parts to GPUs, if these are of several kinds.
 
 use ir::plan::PlannedRank;
 use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 
-/// Layers of the pipeline ranks, or the batch of the replicas, by the GPUs that they are on, where these are of several
-/// kinds.
+/// Number of layers of the pipeline ranks, or batch of the replicas, by the kind of GPU that they are on; empty if all
+/// GPUs are of one kind.
 pub(crate) fn describe_ranks(problem: &Problem, best: &EvaluatedPlan) -> String {
     let ranks = planned_ranks(problem, best);
     let of_ranks = |ranks: &[PlannedRank]| {
@@ -30,7 +30,7 @@ pub(crate) fn describe_ranks(problem: &Problem, best: &EvaluatedPlan) -> String 
     format!("{what}: {}\n", groups.join("; "))
 }
 
-/// The fullest pipeline rank, in words; where replicas lie in groups, with its group.
+/// The fullest pipeline rank in words, with its group if replicas are in groups.
 pub(crate) fn fullest_rank(problem: &Problem, found: &EvaluatedPlan) -> String {
     let (rank, layout) = (found.evaluation.fullest_rank, &found.layout);
     let p = layout.pipeline_parallel as usize;

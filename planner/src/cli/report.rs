@@ -1,4 +1,4 @@
-//! HTML pages of a search's result, and of a saved plan.
+//! HTML pages of a search's result and of a saved plan.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub(crate) fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"))
 }
 
-/// Writes the page of a plan and its runners-up, which are simulated.
+/// Writes the page of a plan and its runners-up. All of them are simulated.
 pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
     anyhow::ensure!(
         is_page(&args.output) || is_dash(&args.output),
@@ -96,7 +96,7 @@ fn title(problem: &Problem, names: Names<'_>) -> String {
     format!("{} on {num_gpus} {gpus} of {}", names.model, names.cluster)
 }
 
-/// Inputs of the plans, as name and value.
+/// Inputs of the plans, as pairs of name and value.
 fn facts(problem: &Problem, names: Names<'_>) -> Vec<(String, String)> {
     let training = &problem.training;
     let mut facts = vec![

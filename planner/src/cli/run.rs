@@ -1,4 +1,4 @@
-//! `planner run`: a plan, executed by the `executor` command.
+//! `planner run`: executes a plan by the `executor` command.
 
 use std::env::consts::EXE_SUFFIX;
 use std::ffi::OsString;
@@ -11,9 +11,9 @@ use super::answer::Answer;
 use super::args::RunArgs;
 use super::files::{is_stdin, read_plan};
 
-/// Checks the plan and runs the executor with it, passing on its exit code and streams.
+/// Checks the plan and runs the executor with it. The executor's exit code and streams are passed on.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
-    // A stream that is read here would be empty for the executor.
+    // If a stream were read here, the executor would find it empty.
     let is_stream = |plan: &Path| {
         std::fs::metadata(plan).is_ok_and(|there| !there.is_file() && !there.is_dir())
     };
@@ -69,7 +69,7 @@ fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
     Err(command.exec().into())
 }
 
-/// Runs the command and waits for its end.
+/// Runs the command and waits until it ends.
 #[cfg(not(unix))]
 fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
     let status = command.status()?;

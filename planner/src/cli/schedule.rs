@@ -8,14 +8,14 @@ use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
 use planner_core::scheduling::{self, SchedulingRequest, StageMemory};
-use traces::gantt::TimeAxis;
+use traces::gantt::{GanttOptions, TimeAxis};
 
 use super::answer::Answer;
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::write_timelines;
 use super::files::read_schedule;
 use super::given::refuse_look;
-use super::picture::{Look, PictureFormat};
+use super::picture::PictureFormat;
 use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_output};
 use command_line::terminal::{columns, print, print_bytes, print_json};
 
@@ -50,7 +50,8 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         if is_csv(output) {
             write_output(output, write_csv(&schedule).as_bytes())?;
         } else {
-            let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::of(&args.look) };
+            let time_axis = TimeAxis::Units(Nanos::new(1));
+            let look = GanttOptions { time_axis, ..args.look.options() };
             write_timelines(&[schedule_timeline(&name, &schedule, costs)?], output, look)?;
         }
     }
@@ -70,7 +71,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Checks that the sum of all passes and messages, which bounds every time, fits 64 bits.
+/// Checks that the sum of all passes and messages, which is an upper bound of every time, fits into 64 bits.
 fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
     let Costs { forward, input_grad, weight_grad, send } = costs;
     let each: u128 = [forward, input_grad, weight_grad, send, send].map(u128::from).iter().sum();
@@ -84,12 +85,12 @@ fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The schedule of a family, or for `auto` one made for the given costs.
+/// The schedule of a family; for `auto`, a schedule made for the given costs.
 fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)> {
     let name = args.name.as_deref().unwrap_or(AUTO);
     let path = Path::new(name);
     if path.is_file() {
-        // Reading a file of another kind is an error that says what reads it.
+        // Reading a file of another kind fails with an error that states what reads it.
         read_schedule(path)?;
         anyhow::bail!(
             "`{name}` is a file, not a family\nhint: `planner schedule --from {name}` reads it"
@@ -143,8 +144,8 @@ fn numbers(name: &str, args: &ScheduleArgs) -> anyhow::Result<(u32, u32)> {
 /// Name of the scheduler that makes a schedule for given costs.
 const AUTO: &str = "auto";
 
-/// Default share of activations held for the weight gradient: more than the `32 h / (34 h + 5 a s)` of the authors of
-/// zero bubble (0.37 for h 2304, a 24, s 1024), which counts unfused attention.
+/// Default share of activations that is kept for the weight gradient. It is more than the `32 h / (34 h + 5 a s)` of
+/// the authors of zero bubble (0.37 for h 2304, a 24, s 1024), which includes the activations of unfused attention.
 const USUALLY_KEPT: f64 = 0.5;
 
 /// Shares of activations are counted in thousandths.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::framework::IDEAL;
-use ir::graph::Recompute;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Training};
 use ir::units::Bytes;
@@ -51,7 +50,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     answer(&args.problem, &args.layout, &request, Some(args), None)
 }
 
-/// Searches for the best completion of a named layout; open tensor, context and pipeline degrees are not searched.
+/// Searches for the best completion of a named layout. Open tensor, context and pipeline degrees are not searched.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let fixed = args.layout.completed(&args.layout.over(&args.named)?);
     let min_recompute = args.layout.min_recompute();
@@ -60,7 +59,7 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     answer(&args.problem, &args.layout, &request, None, Some(&args.named))
 }
 
-/// The number of threads asked for, at most the machine's available parallelism.
+/// The requested number of threads, limited to the machine's available parallelism.
 fn capped(threads: usize, is_quiet: bool) -> usize {
     let cores = std::thread::available_parallelism().map_or(threads, std::num::NonZero::get);
     if threads > cores && !is_quiet {
@@ -71,16 +70,28 @@ fn capped(threads: usize, is_quiet: bool) -> usize {
     threads.min(cores)
 }
 
-/// Checks before the search that the best plan could be written.
-fn check_place(args: &ProblemArgs, output: &Path) -> anyhow::Result<()> {
+/// Checks before the search that the best plan can be written, and that it would not overwrite an input.
+fn check_place(
+    args: &ProblemArgs,
+    layout: &LayoutArgs,
+    search: Option<&SearchArgs>,
+    output: &Path,
+) -> anyhow::Result<()> {
     let draws = "`planner chart plan.json -o step.svg` draws a plan";
     refuse_other_endings(output, "a plan or its page", &["json", "html"], Some(draws))?;
-    refuse_to_overwrite(&args.model, output)?;
-    refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
+    let setting = &args.setting;
+    let named = [&setting.framework, &setting.document_lengths, &setting.expert_load];
+    let named = named.into_iter().flatten().chain([&setting.cluster]).map(Path::new);
+    let model = Some(args.model.as_path());
+    let rates = search.and_then(|search| search.failures.failure_rates.as_deref());
+    let files = [model, setting.topology.as_deref(), layout.schedule_file(), rates];
+    for input in named.chain(files.into_iter().flatten()) {
+        refuse_to_overwrite(input, output)?;
+    }
     check_output(output, &[])
 }
 
-/// Answers a search for the best plans, or the evaluation of a `named` layout.
+/// Runs a search for the best plans, or the evaluation of a `named` layout, and answers it.
 fn answer(
     args: &ProblemArgs,
     layout: &LayoutArgs,
@@ -89,15 +100,11 @@ fn answer(
     named: Option<&PartialLayout>,
 ) -> anyhow::Result<Answer> {
     let is_named = named.is_some();
-    let constraints = Constraints {
-        stages: layout.stages.as_deref(),
-        modules: request.fixed.recompute.one().and_then(Recompute::modules),
-        layout: request.fixed,
-        is_named,
-    };
+    let constraints =
+        Constraints { stages: layout.stages.as_deref(), layout: request.fixed, is_named };
     let mut input = read(&args.model, args.gpus, &args.setting, &constraints)?;
     if let Some(output) = &args.output {
-        check_place(args, output)?;
+        check_place(args, layout, search, output)?;
     }
     if !args.quiet {
         warn_of_model(&args.model, &input.file.model);
@@ -180,7 +187,7 @@ fn answer(
     Ok(found)
 }
 
-/// Writes the page of an answer, if one is asked for, and prints it.
+/// Writes the page of an answer, if one was requested, and prints the answer.
 fn show(
     input: &Input,
     args: &ProblemArgs,
@@ -199,14 +206,15 @@ fn show(
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {
-            print(&describe(input, args, answer, &(considered + &answers.describe())))?;
+            let answers = answers.describe(input.problem.limits.has_sequence);
+            print(&describe(input, args, answer, &(considered + &answers)))?;
         }
     }
     Ok(())
 }
 
-/// Narrows a problem on nodes of several kinds to those with the fastest step; returns a text about them, and the
-/// fastest plan on them.
+/// Narrows a problem with nodes of several kinds to the nodes with the fastest step. Returns a text about these nodes,
+/// and the fastest plan on them.
 fn choose_nodes(
     input: &mut Input,
     request: &Request,
@@ -223,8 +231,8 @@ fn choose_nodes(
     let abilities = &input.framework.abilities;
     if !abilities.unlike_gpus && input.lacks.is_empty() {
         tell(&format!(
-            "warning: {} does not run GPUs of several kinds in a pipeline, so each has one kind, and replicas on several have \
-             equal shares of the batch\nhint: `--framework {IDEAL}` or `--framework executor-cuda` for both",
+            "warning: {} does not run a pipeline on GPUs of several kinds, so each pipeline has one kind, and replicas on \
+             different kinds have equal shares of the batch\nhint: `--framework {IDEAL}` or `--framework executor-cuda` for both",
             input.framework.name
         ));
     }
@@ -235,7 +243,7 @@ fn choose_nodes(
     (text, found)
 }
 
-/// Text about the nodes that were chosen of those with `all` GPUs.
+/// Text about the nodes that were chosen among nodes with `all` GPUs.
 fn describe_nodes(best: &BestNodes, all: u32, is_named: bool) -> String {
     let BestNodes { problem, cluster, searched, choices, stop_reason, .. } = best;
     let of =
@@ -259,8 +267,8 @@ fn describe_nodes(best: &BestNodes, all: u32, is_named: bool) -> String {
     format!("\nnodes: {}, in the order of ranks{left_out}; {searched}{others}\n", cluster.name)
 }
 
-/// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits
-/// without, where nothing fits.
+/// If nothing fits: options that free memory and with which something fits on the same GPUs, and the smallest number of
+/// GPUs on which something fits without such options.
 fn what_would_fit(
     input: &Input,
     request: &Request,
@@ -278,8 +286,8 @@ fn what_would_fit(
     Ok((saving, least.filter(|gpus| *gpus > problem.limits.num_gpus)))
 }
 
-/// Hints on stderr at a batch that is a multiple of the number of GPUs, next to the given one, if its throughput is
-/// higher by more than [`RESOLUTION`].
+/// Hints on stderr at a batch near the given one that is a multiple of the number of GPUs, if its throughput is higher
+/// by more than [`RESOLUTION`].
 fn tell_of_better_batch(
     input: &Input,
     request: &Request,
@@ -325,7 +333,7 @@ struct Whole {
     answers: Answers,
 }
 
-/// Restricts a problem to the best by an objective other than time, and returns a text about it.
+/// Restricts a problem to the best one by an objective other than time; returns a text about it.
 fn narrow(
     input: &mut Input,
     questions: &QuestionArgs,
@@ -341,14 +349,14 @@ fn narrow(
     );
     anyhow::ensure!(
         !questions.front || problem.groups.is_none(),
-        "`--front` has plans on half of the GPUs, which of several kinds are not chosen\nhint: leave it out, or a \
-         cluster of one kind"
+        "`--front` also plans for half of the GPUs, which it cannot choose among several kinds\nhint: leave it out, or \
+         a cluster of one kind"
     );
     match questions.objective {
         Objective::Time => Ok(String::new()),
         Objective::Gpus => {
             let Input { file, choices, cluster, .. } = &*input;
-            // All numbers of GPUs have the same batch.
+            // The batch is the same for all numbers of GPUs.
             let choices =
                 Choices { global_batch_size: Some(problem.training.global_batch_size), ..*choices };
             let least = least_gpus(&file.model, problem, &choices, cluster, request, go)?;
@@ -364,7 +372,7 @@ fn narrow(
             let Some(least) = least_memory(problem, request, go) else { return Ok(String::new()) };
             input.problem.memory_budget = least;
             let how = if limit.was_reached() {
-                "the time was over before it was known what fits in less"
+                "the search stopped before it was known what fits in less"
             } else {
                 "nothing fits in less, to a hundredth of a GPU"
             };
@@ -388,7 +396,7 @@ fn narrow(
     }
 }
 
-/// The best plan without the user's decisions, to compare a named layout with.
+/// The best plan without the user's constraints, for comparison with a named layout.
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<OnNodes> {
     let best = search_nodes(problem, &Request::default(), &mut |_| limit.go());
     (!best.outcome.plans.is_empty()).then_some(best)
@@ -399,8 +407,8 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// Searches, or evaluates a named layout, with a progress bar on stderr after one second. Where a named layout only
-/// fits with less headroom, also returns the memory that it leaves free.
+/// Searches, or evaluates a named layout, with a progress bar on stderr after one second. If a named layout fits only
+/// with less headroom, the memory that it leaves free is returned too.
 fn observed_search(
     problem: &Problem,
     request: &Request,

@@ -19,8 +19,8 @@ pub(crate) struct TrainingArgs {
     /// A preset (see `planner list clusters`), nodes of several, such as `a100:4,h100:2`, or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
-    /// What is near what: Slurm's `topology.conf`, an NCCL topology in XML, or what `nvidia-smi topo -m` prints. Nodes
-    /// get an order, and links and interfaces are those of the file.
+    /// Topology of the network: Slurm's `topology.conf`, an NCCL topology in XML, or the output of `nvidia-smi topo
+    /// -m`. The file decides on the order of nodes, the links and the interfaces.
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<std::path::PathBuf>,
     /// GPUs of each node that the job has [default: all].
@@ -47,7 +47,7 @@ pub(crate) struct TrainingArgs {
     /// Update 16-bit weights themselves, without a copy in fp32.
     #[arg(long)]
     pub(crate) no_master_weights: bool,
-    /// What runs the step: its kernels, what it runs side by side, and which layouts it can run; by name (see
+    /// The framework that runs the step, with its kernels, its overlap and the layouts that it can run: by name (see
     /// `planner list frameworks`), or a file of your own; `ideal` has no limits [default: the first of
     /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
     #[arg(long, value_name = "NAME|FILE")]
@@ -63,21 +63,21 @@ pub(crate) struct TrainingArgs {
     /// distribution [default: each sequence is one document].
     #[arg(long, value_name = "FILE|lognormal:MEAN,SIGMA")]
     pub(crate) document_lengths: Option<String>,
-    /// How sequences are made of documents: each into the first with room, or balanced by the work of attention; or
-    /// not, each padded to the longest of its micro-batch [default: first-fit].
+    /// How documents are packed into sequences: each into the first with room; balanced by the work of attention; or
+    /// not at all, each padded to the longest of its micro-batch [default: first-fit].
     #[arg(long, value_name = "first-fit|balanced|none", requires = "document_lengths", hide_possible_values = true, value_parser = one_of(Packing::ALL, Packing::name))]
     pub(crate) packing: Option<Packing>,
     /// How routers spread tokens over experts: evenly, as most benchmarks force them to; with log-normal shares of this
     /// standard deviation; or as a file counts the tokens of each expert, a row for each layer [default:
-    /// lognormal:0.79, what runs with routers of their own show; lognormal:0.02 for routers that correct their scores by
-    /// the load, as DeepSeek-V3's].
+    /// lognormal:0.79, as seen in runs whose routers are not forced; lognormal:0.02 for routers that correct their
+    /// scores by the load, as DeepSeek-V3's].
     #[arg(long, value_name = "balanced|lognormal:SIGMA|FILE")]
     pub(crate) expert_load: Option<String>,
     /// How kernels are chosen on AMD's GPUs: by their libraries, or by measuring all for the shapes of the model
     /// [default: heuristic].
     #[arg(long, value_name = "heuristic|tuned", hide_possible_values = true, value_parser = one_of(KernelChoice::ALL, KernelChoice::name))]
     pub(crate) kernels: Option<KernelChoice>,
-    /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have
+    /// Memory of a GPU to leave free, in GiB [default: enough that nine of ten comparable measured runs would have
     /// fit].
     #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true)]
     pub(crate) headroom: Option<f64>,
@@ -90,7 +90,8 @@ pub(crate) struct TrainingArgs {
     /// each with error feedback [default: the gradients].
     #[arg(long, value_name = "METHOD", value_parser = parse_named::<GradientCompression>)]
     pub(crate) gradient_compression: Option<GradientCompression>,
-    /// Read a Hugging Face configuration as one of this family, where its own is not known; what is not read is said.
+    /// Read a Hugging Face configuration as one of this family, where its own is not known; fields that are not read
+    /// are reported.
     #[arg(long = "as", value_name = "FAMILY")]
     pub(crate) read_as: Option<String>,
     #[command(flatten)]

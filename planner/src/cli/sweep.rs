@@ -25,7 +25,7 @@ use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
 use super::setting::TrainingArgs;
-use super::tables::{percent, text_table};
+use super::tables::{percent, text_table, unit_of_rate};
 use command_line::destination::{check_output, refuse_to_overwrite, stdout_is_free, write_output};
 use command_line::terminal::tell;
 
@@ -36,7 +36,7 @@ struct Point {
     num_gpus: u32,
     sequence_length: u64,
     global_batch_size: u64,
-    /// True where there is any candidate layout, even if none fits.
+    /// True if there is any candidate layout, even if none fits.
     #[serde(skip)]
     is_possible: bool,
     #[serde(flatten)]
@@ -44,7 +44,7 @@ struct Point {
 }
 
 impl Point {
-    /// Reason why the value has no plan.
+    /// Reason why there is no plan for the value.
     const fn without_plan(&self) -> &'static str {
         if self.is_possible { "nothing fits" } else { "no layout" }
     }
@@ -58,7 +58,7 @@ struct Sweep {
     framework: String,
     over: Varied,
     points: Vec<Point>,
-    /// True where the user stopped it before all values were searched.
+    /// True if the user stopped the sweep before all values were searched.
     is_cut_short: bool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         if !args.quiet {
             warn_of_value(&input, args.over.what, &fixed, points.is_empty());
         }
-        // Values are compared with one framework: that of the first, where none is named.
+        // All values are compared with the same framework: the one chosen for the first value, if none was named.
         setting.framework.get_or_insert_with(|| input.framework.name.clone());
         let nodes = best_nodes(&problem, &request, &mut |_| limit.go());
         let problem = nodes.map_or(problem, |nodes| nodes.problem);
@@ -162,7 +162,8 @@ fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Warns of what `search` warns of for the same value: of what is varied, or once.
+/// Prints the warnings that `search` gives at this value. Warnings about the swept quantity are given for each value,
+/// all others once.
 fn warn_of_value(input: &Input, over: Varied, fixed: &PartialLayout, is_first: bool) {
     if is_first || over == Varied::SequenceLength {
         warn_of_long_sequence(input);
@@ -189,10 +190,9 @@ fn posed(
     }
     let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
     let stages = args.layout.stages.as_deref();
-    let modules = layout.recompute.one().and_then(ir::graph::Recompute::modules);
-    let constraints = Constraints { stages, modules, layout: *layout, is_named: false };
+    let constraints = Constraints { stages, layout: *layout, is_named: false };
     let input = read(&args.model, gpus, &setting, &constraints).map_err(|error| {
-        // The error may name an option that was not given; the swept value is what is wrong.
+        // The error may name an option that was not given, since the swept value is the cause.
         let is_of_option =
             args.over.what.names().option.is_some_and(|it| error.to_string().contains(it));
         let over = args.over.what.describe(value);
@@ -222,7 +222,7 @@ fn posed(
     Ok((input, problem))
 }
 
-/// Multiplies the bandwidth of the links between nodes; returns the number of their levels.
+/// Multiplies the bandwidth of the links between nodes by `factor`; returns the number of levels of such links.
 fn scale_bandwidth(cluster: &mut Cluster, factor: f64) -> usize {
     let node = cluster.gpus_per_node;
     let outer = cluster.levels.iter_mut().filter(|level| level.ranks.is_none_or(|it| it > node));
@@ -235,10 +235,20 @@ fn set_memory(cluster: &mut Cluster, gib: f64) -> usize {
     1
 }
 
-const HEADINGS: [&str; 7] = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"];
+impl Sweep {
+    /// True if the model has a sequence. A model without one has a sequence length of 1.
+    fn has_sequence(&self) -> bool {
+        self.points.iter().any(|point| point.sequence_length > 1)
+    }
+
+    fn headings(&self) -> [&'static str; 7] {
+        let rate = unit_of_rate(self.has_sequence());
+        ["", "batch", "step s", rate, "MFU", "GiB", "layout"]
+    }
+}
 
 /// Rows of the table, one for each point.
-fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; HEADINGS.len()]> {
+fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; 7]> {
     sweep.points.iter().map(|point| {
         let name = sweep.over.describe(point.value);
         let batch = point.global_batch_size.to_string();
@@ -260,7 +270,7 @@ fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; HEADINGS.len()]> {
 
 fn describe(sweep: &Sweep) -> String {
     let Sweep { model, cluster, framework, .. } = sweep;
-    let rows = text_table(HEADINGS, &["layout"], rows(sweep));
+    let rows = text_table(sweep.headings(), &["layout"], rows(sweep));
     format!("{model} on {cluster} with {framework}, the best for each\n\n{rows}")
 }
 
@@ -268,12 +278,12 @@ fn describe(sweep: &Sweep) -> String {
 fn numbers(sweep: &Sweep) -> Table {
     Table {
         caption: "the best for each".to_owned(),
-        headings: HEADINGS.map(str::to_owned).into(),
+        headings: sweep.headings().map(str::to_owned).into(),
         rows: rows(sweep).map(Vec::from).collect(),
     }
 }
 
-/// GPUs, batch and sequence, where they are equal at all points.
+/// Number of GPUs, batch and sequence length, as far as they are equal at all points.
 fn of_all(sweep: &Sweep) -> String {
     let of = |what: &str, value: fn(&Point) -> u64| {
         let mut values = sweep.points.iter().map(value);
@@ -282,9 +292,7 @@ fn of_all(sweep: &Sweep) -> String {
     };
     let gpus = of("GPUs", |point| point.num_gpus.into());
     let batch = of("batch", |point| point.global_batch_size);
-    // Models without sequences have a sequence length of 1.
-    let has_sequence = sweep.points.iter().any(|point| point.sequence_length > 1);
-    let sequence = of("sequence", |point| point.sequence_length).filter(|_| has_sequence);
+    let sequence = of("sequence", |point| point.sequence_length).filter(|_| sweep.has_sequence());
     [gpus, batch, sequence].into_iter().flatten().collect()
 }
 

@@ -1,4 +1,4 @@
-//! Text tables that fit 100 columns, and narrower terminals.
+//! Text tables that fit into 100 columns, and into narrower terminals.
 
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets,
@@ -6,19 +6,19 @@ use comfy_table::{
 use command_line::terminal::columns;
 use ir::units::Bytes;
 
-/// Widest cell, in columns, that is never broken; wider cells are prose, which may be wrapped.
+/// Width in columns up to which a cell is never broken. Wider cells are prose, which may be wrapped.
 const PROSE: u16 = 32;
 
 /// Least width of prose, in columns.
 const LEAST_PROSE: u16 = 24;
 
-/// GiB as accepted by `--headroom`: a whole number, or with one decimal.
+/// Number of GiB in a form that `--headroom` accepts: a whole number, or one with one decimal.
 pub(crate) fn gib(bytes: Bytes) -> String {
     let gib = bytes.as_gib();
     if (gib - gib.round()).abs() < 1e-6 { format!("{gib:.0}") } else { format!("{gib:.1}") }
 }
 
-/// A table with a heading; columns in `left` are left-aligned, all others right-aligned.
+/// A table with a heading. Columns in `left` are left-aligned, all others right-aligned.
 pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -36,7 +36,7 @@ pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     table
 }
 
-/// Text of a table of `rows`, fit to the width of stdout.
+/// Text of a table of `rows`, fitted to the width of stdout.
 pub(crate) fn text_table<const N: usize, C: Into<Cell>>(
     headings: [&str; N],
     left: &[&str],
@@ -47,7 +47,7 @@ pub(crate) fn text_table<const N: usize, C: Into<Cell>>(
     render(&all)
 }
 
-/// Text of a table, without blanks at ends of lines, in a narrower form where the terminal needs it.
+/// Text of a table without trailing blanks, in a narrower form if the terminal needs it.
 pub(crate) fn render(table: &Table) -> String {
     columns().map_or_else(|| lines(table), |columns| narrowed(table, columns))
 }
@@ -74,7 +74,7 @@ fn lines(table: &Table) -> String {
 
 /// Groups of columns one below the other, each with the first column; `None` if a column does not fit next to it.
 fn parts(table: &Table, columns: usize) -> Option<String> {
-    // Each column has a blank on both sides, the first one more.
+    // Each column has a blank on both sides, and the first has one more.
     let widths: Vec<usize> =
         table.column_max_content_widths().iter().map(|width| usize::from(*width) + 2).collect();
     let first = widths.first()? + 1;
@@ -134,7 +134,7 @@ fn cells(row: &Row) -> Vec<String> {
     row.cell_iter().map(Cell::content).collect()
 }
 
-/// Fits a table into `columns` by wrapping prose into the remaining width; `None` where that is too little. Names and
+/// Fits a table into `columns` by wrapping prose to the remaining width; `None` if that width is too small. Names and
 /// numbers are never broken.
 fn fitted(table: &Table, columns: usize) -> Option<Table> {
     let widths = table.column_max_content_widths();
@@ -144,7 +144,7 @@ fn fitted(table: &Table, columns: usize) -> Option<Table> {
         .map(|width| if is_prose(width) { LEAST_PROSE } else { *width })
         .map(usize::from)
         .sum();
-    // Each column has a blank on both sides, the first one more.
+    // Each column has a blank on both sides, and the first has one more.
     let blanks = 2 * widths.len() + 1;
     if !widths.iter().any(is_prose) || taken + blanks > columns {
         return None;
@@ -167,6 +167,11 @@ pub(crate) fn count(number: f64) -> String {
         Some((scale, unit)) => format!("{:.2} {unit}", number / scale),
         None => format!("{number:.0}"),
     }
+}
+
+/// Unit of throughput in headings: tokens, or samples for models without a sequence.
+pub(crate) const fn unit_of_rate(has_sequence: bool) -> &'static str {
+    if has_sequence { "tok/s/GPU" } else { "samples/s/GPU" }
 }
 
 /// A share as a percentage.
@@ -194,7 +199,8 @@ mod tests {
         plans
     }
 
-    /// A table that fits is unchanged; else groups of columns follow, each with the first column, and no cell is lost.
+    /// A table that fits is unchanged. Otherwise groups of columns follow each other, each with the first column, and
+    /// no cell is lost.
     #[test]
     fn columns_follow_columns() {
         let plans = plans();
@@ -219,7 +225,7 @@ mod tests {
         );
     }
 
-    /// Prose is wrapped where enough width is left for it; else rows become records.
+    /// Prose is wrapped if enough width is left for it; otherwise rows become records.
     #[test]
     fn prose_is_broken() {
         let mut frameworks =

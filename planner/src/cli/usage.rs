@@ -9,8 +9,8 @@ use planner::names::{self, Sought, folded};
 
 use super::args::Cli;
 
-/// Tip for an invalid command line: about options of other tools, options of another command, and values without their
-/// option.
+/// Tip for an invalid command line: about an option of another tool, an option of another command, or a value without
+/// its option.
 pub(super) fn tip(error: &clap::Error, command: &Command, words: &[String]) -> Option<String> {
     let given = |kind| given(error, kind);
     match error.kind() {
@@ -39,13 +39,8 @@ fn layout(words: &[String]) -> Option<String> {
         return None;
     }
     let degree = |flag: &&str| {
-        let given = |word: &String| word == flag || word.starts_with(&format!("{flag}="));
-        let place = words.iter().position(given)?;
-        let value = match words[place].split_once('=') {
-            Some((_, value)) => value,
-            None => words.get(place + 1)?,
-        };
-        Some(format!("{}{}", flag.trim_start_matches('-'), value.parse::<u32>().ok()?))
+        let degree: u32 = value_of(words, flag)?.parse().ok()?;
+        Some(format!("{}{degree}", flag.trim_start_matches('-')))
     };
     let degrees: Vec<String> = DEGREES.iter().filter_map(degree).collect();
     (!degrees.is_empty()).then(|| format!("these are `--layout {}`", degrees.join("-")))
@@ -66,7 +61,7 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     if of.get_name() == "run" {
         return Some(format!("the plan comes first: `planner run PLAN {given} ..`"));
     }
-    // In `-gpus`, clap only reports `-g`.
+    // For `-gpus`, clap reports only `-g`.
     let is_whole = |word: &&String| word.starts_with(given) && !word.starts_with("--");
     let whole = words.iter().find(is_whole).filter(|_| !given.starts_with("--"));
     let whole = whole.map_or(given, String::as_str);
@@ -135,7 +130,7 @@ fn value_of<'a>(words: &'a [String], option: &'a str) -> Option<&'a str> {
     words.get(place + 1).map(String::as_str).filter(|word| !word.starts_with('-'))
 }
 
-/// Tip for an unknown option, by its value: a cluster, or settings of another tool.
+/// Tip for an unknown option, derived from its value: a cluster, or settings of another tool.
 fn told_by_value(of: &Command, flag: &str, value: &str) -> Option<String> {
     if let Some(cluster) = names::cluster(value).filter(|_| has(of, "--cluster")) {
         return Some(format!("a cluster is `--cluster {cluster}`"));
@@ -148,7 +143,7 @@ fn told_by_value(of: &Command, flag: &str, value: &str) -> Option<String> {
     })
 }
 
-/// Tip for a value after an option that takes none, or takes no negative one.
+/// Tip for a value after an option that takes no value, or no negative value.
 fn without_value(of: &Command, words: &[String], given: &str) -> Option<String> {
     let is_negative =
         given.strip_prefix('-').is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
@@ -170,7 +165,7 @@ fn without_value(of: &Command, words: &[String], given: &str) -> Option<String> 
     }
 }
 
-/// Tip for a model's name in the place of an option's value.
+/// Tip for a model's name in place of an option's value.
 fn misplaced(command: &Command, words: &[String], given: &str) -> Option<String> {
     let of = named(command, words)?;
     let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
@@ -245,7 +240,7 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     }
 }
 
-/// Tip for an unknown word in the place of a subcommand.
+/// Tip for an unknown word in place of a subcommand.
 fn meant_command(words: &[String], given: &str) -> Option<String> {
     if let Some(line) = names::command(given) {
         return Some(format!("that is `{line}`"));

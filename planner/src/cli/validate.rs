@@ -11,7 +11,6 @@ use planner_evidence::validation::accuracy::Accuracy;
 use planner_evidence::validation::choices::{Fits, Regret};
 use planner_evidence::validation::intervals::{Coverage, coverage};
 use planner_evidence::validation::left_out::source;
-use planner_evidence::validation::reference;
 use planner_evidence::validation::{
     ComparedRow, Comparison, Quantity, Validated, compare, compare_kernels, read_rows,
     validate as hold,
@@ -19,6 +18,7 @@ use planner_evidence::validation::{
 use serde::Serialize;
 use traces::Paper;
 use traces::html::Table;
+use traces::reference::REFERENCE;
 use traces::scatter::{self, Panel, Series};
 
 use super::answer::Answer;
@@ -35,16 +35,16 @@ const NUM_NAMED: usize = 30;
 /// Number of rows with the largest errors that are listed, over all files.
 const NUM_WORST: usize = 10;
 
-/// Names of groups are cut to this many characters, so that a row fits 100 columns.
+/// Number of characters to which names of groups are cut, so that a row fits into 100 columns.
 const WIDEST_GROUP: usize = 30;
 
-/// Number of a prediction's terms in a line.
+/// Number of terms of a prediction that are shown in a line.
 const TERMS_OF_A_LINE: usize = 3;
 
-/// Terms below this share of a prediction are not listed.
+/// Share of a prediction below which a term is not listed.
 const LEAST_TERM: f64 = 0.005;
 
-/// Relative error within which predictions lie in the band of the picture.
+/// Relative error up to which a prediction lies in the picture's band.
 const BAND: f64 = 0.1;
 
 const WIDTH_OF_A_PANEL: u32 = 560;
@@ -54,17 +54,17 @@ const WIDTH_OF_A_PANEL: u32 = 560;
 struct ValidationReport {
     files: Vec<Comparison>,
     out_of_memory: Vec<OutOfMemory>,
-    /// Coverage of the intervals of step times; absent where no step was predicted.
+    /// Coverage of the intervals of step times; absent if no step was predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     intervals: Option<Coverage>,
     /// Coverage of the intervals of peak memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_intervals: Option<Coverage>,
-    /// Regret of choosing between layouts of one problem by prediction, by file.
+    /// Regret, by file, of choosing between layouts of one problem by prediction.
     regret: Vec<Regret>,
     /// Regret with constants fitted without each file's source.
     regret_left_out: Vec<Regret>,
-    /// Predicted fit of runs that worked.
+    /// Whether runs that worked are predicted to fit.
     fits: Fits,
     /// Errors after a calibration on a few steps, by file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,7 +79,7 @@ struct Skipped {
     reason: String,
 }
 
-/// A run that ran out of memory, and whether this was predicted.
+/// A run that ran out of memory, and whether that was predicted.
 #[derive(Serialize)]
 struct OutOfMemory {
     file: String,
@@ -118,7 +118,7 @@ impl ValidationReport {
     }
 }
 
-/// Progress bar on stderr; hidden where stderr is no terminal or the output is JSON.
+/// Progress bar on stderr; hidden if stderr is not a terminal or the output is JSON.
 fn progress(files: usize, format: Format) -> ProgressBar {
     let target = match format {
         Format::Table => ProgressDrawTarget::stderr(),
@@ -139,7 +139,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         }
         None => None,
     };
-    // The limits are read first, so that a mistake in them is reported before the long predictions.
+    // The limits are read first, so that a mistake in them is reported before the predictions, which take long.
     let limits = match &args.at_most {
         Some(path) => Some((path, read_limits(path)?)),
         None => None,
@@ -189,7 +189,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Fails where nothing was compared, with the reasons of each file and row.
+/// Fails if nothing was compared, with the reason for each file and row.
 fn check_compared(folder: &Path, report: &ValidationReport) -> anyhow::Result<()> {
     if report.files.iter().any(|it| it.accuracy.count > 0) {
         return Ok(());
@@ -208,15 +208,15 @@ fn check_compared(folder: &Path, report: &ValidationReport) -> anyhow::Result<()
     )
 }
 
-/// Scatter plot of predictions against measurements, a panel for each quantity.
+/// Scatter plot of predictions against measurements, one panel for each quantity.
 fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
     let quantities = [
-        (Quantity::StepTimeSeconds, "time of a step (s)", 1.0),
-        (Quantity::PeakMemoryBytes, "memory of a GPU (GiB)", f64::from(1_u32 << 30)),
-        (Quantity::LatencySeconds, "time of a kernel (s)", 1.0),
+        (Quantity::StepTimeSeconds, "s", 1.0),
+        (Quantity::PeakMemoryBytes, "GiB", f64::from(1_u32 << 30)),
+        (Quantity::LatencySeconds, "s", 1.0),
     ];
     let mut panels: Vec<Panel> = Vec::new();
-    for (quantity, name, unit) in quantities {
+    for (quantity, symbol, unit) in quantities {
         let of = comparisons.iter().filter(|comparison| comparison.quantity == quantity);
         let series: Vec<Series> = of
             .map(|comparison| {
@@ -231,7 +231,7 @@ fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<V
             .filter(|series| !series.points.is_empty())
             .collect();
         if !series.is_empty() {
-            panels.push(Panel { name: name.to_owned(), series });
+            panels.push(Panel { name: format!("{} ({symbol})", quantity.describe()), series });
         }
     }
     let title = "Predicted against measured, without profiling";
@@ -242,10 +242,11 @@ fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<V
     })
 }
 
-/// Name of a source: for those that ship, as in the README; else the file's name without its ending.
+/// Name of a source: as in the README for sources that ship; otherwise the file's name without its ending.
 fn source_name(file: &str) -> String {
     let own = || file.rsplit_once('.').map_or(file, |(name, _)| name);
-    reference::source_name(file).unwrap_or_else(own).to_owned()
+    let shipped = REFERENCE.into_iter().find(|(known, ..)| *known == file);
+    shipped.map_or_else(own, |(_, source, _)| source).to_owned()
 }
 
 /// Table of prediction errors by source and quantity.
@@ -270,7 +271,7 @@ fn errors(comparisons: &[Comparison]) -> Table {
     }
 }
 
-/// Metrics of decisions by prediction, by their names in a file of limits.
+/// Metrics of decisions by prediction, under their names in a file of limits.
 fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
     let mut choices =
         BTreeMap::from([("share_rejected", fits.rejected.len() as f64 / fits.ran.max(1) as f64)]);
@@ -285,7 +286,7 @@ fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
 /// Entry of a file of limits for metrics of decisions.
 const CHOICES: &str = "choices";
 
-/// Fails where a file with a limit was not compared, or its error exceeds the limit.
+/// Fails if a file with a limit was not compared, or if its error exceeds the limit.
 fn check_limits(path: &Path, limits: &Limits, report: &ValidationReport) -> anyhow::Result<()> {
     let choices = choices(&report.regret, &report.fits);
     let mut above = Vec::new();
@@ -332,7 +333,7 @@ fn as_text(report: &ValidationReport, runs: &[(String, Validated)]) -> String {
     .concat()
 }
 
-/// Table of errors, by file and quantity, and by group of these.
+/// Table of errors by file and quantity, and by groups within these.
 fn describe_accuracy(comparisons: &[Comparison]) -> String {
     let row = |start: [String; 3], accuracy: &Accuracy, left_out: String| {
         let cells = if accuracy.count == 0 {
@@ -370,8 +371,8 @@ fn describe_accuracy(comparisons: &[Comparison]) -> String {
 fn describe_coverage(coverage: Option<&Coverage>, what: &str) -> String {
     let Some(coverage) = coverage else { return String::new() };
     format!(
-        "{} intervals, each made of the other sources here, of +- {} in the mean, contain {} of the {what}, in the \
-         mean of {} sources ({} by thirds, the narrowest first); those of predictions contain {}\n",
+        "{} intervals, each derived from the other sources here, of +- {} in the mean, contain {} of the {what}, in the \
+         mean of {} sources ({} by thirds, the narrowest first); the intervals of predictions contain {}\n",
         percent(coverage.share),
         percent(coverage.half_width),
         percent(coverage.contained),
@@ -381,7 +382,7 @@ fn describe_coverage(coverage: Option<&Coverage>, what: &str) -> String {
     )
 }
 
-/// Number of runs out of memory that are predicted to be, and those that are not.
+/// Number of runs out of memory that are predicted to be out of memory, and number of those that are not.
 fn describe_out_of_memory(runs: &[OutOfMemory]) -> String {
     if runs.is_empty() {
         return String::new();
@@ -396,7 +397,7 @@ fn describe_out_of_memory(runs: &[OutOfMemory]) -> String {
         + &missed.collect::<String>()
 }
 
-/// Mean errors of step times over sources, as fitted and with each left out of the fit.
+/// Mean errors of step times over sources: with all sources in the fit, and with each source left out of it.
 fn of_sources(comparisons: &[Comparison]) -> String {
     let mut by_source: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
     let of_steps = comparisons.iter().filter(|it| it.quantity == Quantity::StepTimeSeconds);
@@ -423,7 +424,7 @@ fn of_sources(comparisons: &[Comparison]) -> String {
     )
 }
 
-/// Table of errors before and after calibrations on a few steps, by file and as the mean of these.
+/// Table of errors before and after calibrations on a few steps, by file and as a mean over files.
 fn of_held_out(files: &[(String, HeldOutErrors)]) -> String {
     let Some((_, first)) = files.first() else { return String::new() };
     let mean = |of: fn(&HeldOutErrors) -> f64| {
@@ -436,8 +437,8 @@ fn of_held_out(files: &[(String, HeldOutErrors)]) -> String {
         ["mean of files".to_owned(), String::new(), mean(|it| it.before), mean(|it| it.after)];
     let rows = files.iter().map(of_file).chain([means]);
     format!(
-        "\nstep times after a calibration on {} of each framework and kind of GPUs, from constants that the source had \
-         no part in\n\n{}",
+        "\nerrors of step times before and after a calibration on {} of each framework and kind of GPU, which starts from \
+         constants fitted without the source\n\n{}",
         if first.steps == 1 { "one step".to_owned() } else { format!("{} steps", first.steps) },
         text_table(["file", "others", "before", "after"], &["file"], rows)
     )
@@ -481,9 +482,9 @@ fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
         ]
     });
     format!(
-        "\nregret: what the layout that a search would choose takes longer than the fastest measured, of groups of \
-         runs that differ\nin their layout alone; the same by constants that the source had no part in; pairs that \
-         differ by over 3 %, and those\nin the right order\n\n{}",
+        "\nregret: how much longer the layout that a search would choose takes than the fastest measured one, in groups \
+         of runs\nthat differ in their layout alone; `left out`: the same with constants fitted without the source; \
+         `pairs` differ by over\n3 %, `ordered` is the share of them that is predicted in the right order\n\n{}",
         text_table(headings, &["file", "worst chosen"], rows)
     )
 }
@@ -496,7 +497,7 @@ const fn quantity_name(quantity: Quantity) -> &'static str {
     }
 }
 
-/// Steps with the largest errors of their times, with the terms of their predictions.
+/// Steps with the largest errors of step time, with the terms of their predictions.
 fn worst(runs: &[(String, Validated)]) -> String {
     let mut off: Vec<_> = runs
         .iter()
@@ -528,7 +529,7 @@ fn worst(runs: &[(String, Validated)]) -> String {
     "\nfurthest off:\n".to_owned() + &lines.collect::<String>()
 }
 
-/// Rows without a prediction, with the reason; a row with several quantities appears once for each reason.
+/// Rows without a prediction, with the reason. A row that states several quantities appears once for each reason.
 fn not_predicted(comparisons: &[Comparison]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for Comparison { file, rows, .. } in comparisons {

@@ -25,7 +25,7 @@ pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     T::try_from(count).map_err(|_| format!("must be at least 1 and at most {most}"))
 }
 
-/// Adds a hint on `sweep` to an error where a text has several values.
+/// Adds a hint on `sweep` to an error if the text contains several values.
 fn several(text: &str, what: &str, error: String) -> String {
     let range = text.replace(['-', ':'], "..").replace("....", "..");
     let parts: Vec<&str> =
@@ -44,7 +44,7 @@ pub(super) fn parse_length(text: &str) -> Result<u64, String> {
     parse_count(text).map_err(|error| several(text, "seq-len", error))
 }
 
-/// Parses a batch in sequences; a number of tokens is refused, since the sequence length is another option's.
+/// Parses a batch in sequences. A number of tokens is refused, since another option sets the sequence length.
 pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     const USUAL: u64 = 4096;
     const LONGER: u64 = 8192;
@@ -65,7 +65,7 @@ pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Parses a number of GPUs; errors have hints for several numbers, and for a GPU with a number.
+/// Parses a number of GPUs. Errors have hints for texts with several numbers, and for texts with a GPU and a number.
 pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
     let count = counted_up_to(text, MOST_GPUS.into()).and_then(|_| parse_count(text));
     count.map_err(|error| match counted_gpus(text) {
@@ -76,7 +76,7 @@ pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Cluster and number of GPUs of `8xH100` or `H100x8`.
+/// Cluster and number of GPUs in `8xH100` or `H100x8`.
 pub(super) fn counted_gpus(text: &str) -> Option<(&'static str, u32)> {
     let (one, other) = text.split_once(['x', 'X'])?;
     let [one, other] = [one, other].map(str::trim);
@@ -84,7 +84,7 @@ pub(super) fn counted_gpus(text: &str) -> Option<(&'static str, u32)> {
     Some((names::cluster(gpu)?, count.parse().ok()?))
 }
 
-/// Number of layers of each stage with full recompute.
+/// Number of layers of each stage that full recompute covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecomputeLayers {
     /// The first layers of each stage, by number.
@@ -105,7 +105,7 @@ impl RecomputeLayers {
     }
 }
 
-/// Parses a recompute policy; an error's hint is on a line of its own.
+/// Parses a recompute policy; the hint of an error is on a separate line.
 pub(super) fn parse_recompute(text: &str) -> Result<Recompute, String> {
     let small = text.to_ascii_lowercase();
     let usual = match small.as_str() {
@@ -116,12 +116,12 @@ pub(super) fn parse_recompute(text: &str) -> Result<Recompute, String> {
     usual.parse().map_err(|error: ParseRecomputeError| error.to_string())
 }
 
-/// Parses what is offloaded to the host; an error's hint is on a line of its own.
+/// Parses what is offloaded to the host; the hint of an error is on a separate line.
 pub(super) fn parse_offload(text: &str) -> Result<Offload, String> {
     text.to_ascii_lowercase().parse().map_err(|error: ParseOffloadError| error.to_string())
 }
 
-/// Parses a value with hyphenated lower-case names: `Ring_Averaging` is `ring-averaging`.
+/// Parses a value whose names are hyphenated and in lower case: `Ring_Averaging` is `ring-averaging`.
 pub(super) fn parse_named<T>(text: &str) -> Result<T, String>
 where
     T: std::str::FromStr,
@@ -131,7 +131,7 @@ where
     usual.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// Largest cost of an action: sums of millions of them still fit 64 bits.
+/// Largest cost of an action; sums of millions of such costs still fit into 64 bits.
 pub(super) const LARGEST_COST: u64 = 1_000_000_000_000;
 
 /// Parses a whole number from `LEAST` to `MOST`.
@@ -143,7 +143,7 @@ pub(super) fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     fitting.ok_or_else(|| format!("must be a whole number between {LEAST} and {MOST}"))
 }
 
-/// Parses a seed of random numbers.
+/// Parses a seed for random numbers.
 pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number between 0 and {}", u64::MAX))
 }
@@ -153,7 +153,7 @@ pub(super) fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, &[("", 1.0)], "")
 }
 
-/// Parses hours, with or without unit, or days.
+/// Parses a number of hours, with or without a unit, or of days.
 pub(super) fn parse_hours(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] =
         &[("", 1.0), ("h", 1.0), ("hours", 1.0), ("d", 24.0), ("days", 24.0)];
@@ -170,7 +170,7 @@ pub(super) fn parse_gib<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, MEMORY, ", in GiB")
 }
 
-/// Units of memory, in GiB; GB are 10^9 bytes, as in data sheets.
+/// Units of memory, in GiB; a GB is 10^9 bytes, as in data sheets.
 pub(super) const MEMORY: &[(&str, f64)] = &[
     ("", 1.0),
     ("GiB", 1.0),
@@ -203,25 +203,16 @@ pub(super) fn parse_bandwidth(text: &str) -> Result<f64, String> {
     bandwidth.ok_or_else(|| "must be above 0, in GB/s, such as `200` or `2TB/s`".to_owned())
 }
 
-/// Nodes that are slow at times.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct SlowNodes {
-    /// Share of the time for which each is.
-    pub(crate) share: f64,
-    /// How many times as long it computes then.
-    pub(crate) factor: f64,
-}
-
-/// Parses a share and a factor, as `0.001,1.5` or `0.1%,1.5`.
-pub(super) fn parse_slow_nodes(text: &str) -> Result<SlowNodes, String> {
+/// Parses a share of the time and a factor: `0.001,1.5` or `0.1%,1.5`.
+pub(super) fn parse_slow_nodes(text: &str) -> Result<(f64, f64), String> {
     let parts = text.split_once([',', ':']);
     let read = |(share, factor): (&str, &str)| {
         let share = quantity(share, &[("", 1.0), ("%", 0.01)])?;
-        Some(SlowNodes { share, factor: quantity(factor, &[("", 1.0), ("x", 1.0)])? })
+        Some((share, quantity(factor, &[("", 1.0), ("x", 1.0)])?))
     };
-    let slow = parts.and_then(read).filter(|SlowNodes { share, factor }| {
-        (0.0..=1.0).contains(share) && (1.0..=1000.0).contains(factor)
-    });
+    let slow = parts
+        .and_then(read)
+        .filter(|(share, factor)| (0.0..=1.0).contains(share) && (1.0..=1000.0).contains(factor));
     slow.ok_or_else(|| {
         "must be a share of the time up to 1 and a factor from 1 to 1000, such as `0.1%,1.5`"
             .to_owned()
@@ -240,13 +231,13 @@ fn up_to<const MOST: u32>(text: &str, units: &[(&str, f64)], of_what: &str) -> R
     number.ok_or_else(|| format!("must be a number from 0 to {MOST}{of_what}"))
 }
 
-/// Parser of a value from a list, by its name in any spelling or a synonym.
+/// Parser of a value from a list, by its name in any spelling or by a synonym.
 #[derive(Clone, Debug)]
 pub(super) struct OneOf<T> {
     all: Vec<(T, &'static str)>,
 }
 
-/// Makes a parser of the values `all`, by their names in any spelling or a synonym.
+/// Makes a parser of the values `all`, by their names in any spelling or by a synonym.
 pub(super) fn one_of<T: Copy>(
     all: impl IntoIterator<Item = T>,
     name: fn(T) -> &'static str,
@@ -312,7 +303,7 @@ impl TypedValueParser for ScheduleParser {
             return Ok(NamedSchedule::File(path));
         }
         let family = self.0.parse_ref(command, argument, value).map(NamedSchedule::Family);
-        // For a file of another kind, the error about its kind is more useful than a list of families.
+        // For a file of another kind, an error about its kind is more useful than a list of families.
         family.or_else(
             |error| if path.is_file() { Ok(NamedSchedule::File(path)) } else { Err(error) },
         )
@@ -352,25 +343,13 @@ pub(super) fn parse_zero(text: &str) -> Result<ZeroStage, String> {
 }
 
 pub(super) fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
-    match folded(text).as_str() {
-        "adam" | "fusedadam" | "fusedadamw" | "adamwtorch" | "adamwtorchfused" => {
-            Ok(Optimizer::AdamW)
-        }
-        "adam8bit" | "adamwbnb8bit" | "adamwtorch8bit" | "pagedadamw8bit" => {
-            Ok(Optimizer::AdamW8bit)
-        }
-        "distmuon" => Ok(Optimizer::Muon),
-        "sgdmomentum" => Ok(Optimizer::Momentum),
-        name => {
-            let known = Optimizer::ALL.into_iter().find(|it| folded(it.name()) == name);
-            known.ok_or_else(|| {
-                format!("must be one of {}", Optimizer::ALL.map(Optimizer::name).join(", "))
-            })
-        }
-    }
+    let given = folded(text);
+    let known = Optimizer::ALL.into_iter().find(|it| names::is_called(it.name(), &given));
+    known
+        .ok_or_else(|| format!("must be one of {}", Optimizer::ALL.map(Optimizer::name).join(", ")))
 }
 
-/// Parses a time from the step's start; seconds without a unit.
+/// Parses a time from the step's start; without a unit, in seconds.
 pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
     const UNITS: &[(&str, f64)] = &[
         ("", 1e9),
@@ -383,14 +362,14 @@ pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
         ("seconds", 1e9),
         ("min", 60e9),
     ];
-    // 2^53 ns: later than the end of any step, and exact in a float.
+    // 2^53 ns: later than the end of any step, and exactly representable as a float.
     const LATEST: f64 = (1_u64 << 53) as f64;
     let nanos = quantity(text, UNITS).filter(|nanos| (0.0..=LATEST).contains(nanos));
     let nanos = nanos.map(|nanos| Nanos::new(nanos.round() as u64));
     nanos.ok_or_else(|| "must be a time from 0 on, such as `1.5s`, `200ms` or `40us`".to_owned())
 }
 
-/// Parses a time limit: a number with a unit, seconds without one, or several, as in `1h30m`.
+/// Parses a time limit: a number with a unit, in seconds without one; or several, as in `1h30m`.
 pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
     match seconds(text).map(Duration::try_from_secs_f64) {
         Some(Ok(limit)) if limit > Duration::ZERO => Ok(limit),
@@ -398,7 +377,7 @@ pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.
+/// Parses a number of tokens: `15T`, `300B`, `20M`, `1e12` or a plain number.
 pub(super) fn parse_count_of(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] =
         &[("", 1.0), ("T", 1e12), ("B", 1e9), ("G", 1e9), ("M", 1e6), ("k", 1e3)];

@@ -1,5 +1,5 @@
-//! Lookup of names that users give: models, clusters, frameworks, schedules and options in any spelling, and the
-//! nearest known names where none matches. Synonyms of other tools are in `aliases.json`.
+//! Lookup of names that users give, in any spelling: of models, clusters, frameworks, schedules and options. If no name
+//! matches, the nearest known names are found. Synonyms from other tools are in `aliases.json`.
 
 mod models;
 
@@ -14,33 +14,34 @@ use serde::Deserialize;
 
 pub use models::{Sought, model};
 
-/// Synonyms by the name that is used here.
+/// Synonyms, by the name that this program uses.
 type Others = BTreeMap<&'static str, Vec<&'static str>>;
 
 /// Contents of `aliases.json`: synonyms of known names, each normalized by [`folded`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct Aliases {
-    /// Words that makers and clouds add to a GPU's name. Memory sizes are not listed: some GPUs come with several.
+    /// Words that vendors and clouds add to a GPU's name. Memory sizes are not listed, since some GPUs come with
+    /// several.
     cluster_words: Vec<&'static str>,
-    /// Prefixes that makers and clouds write without a blank before a GPU's name: `dgxh100`.
+    /// Prefixes that vendors and clouds write without a blank before a GPU's name: `dgxh100`.
     cluster_prefixes: Vec<&'static str>,
-    /// Words of model names that say what the weights were tuned on, and do not change the network.
+    /// Words in model names that say what the weights were tuned on; they do not change the network.
     model_words: Vec<&'static str>,
-    /// GPUs without a preset, by the preset whose GPU is nearest in kind.
+    /// GPUs without a preset, by the preset whose GPU is most similar.
     related_clusters: Others,
     /// Synonyms of frameworks, including short names and tools that train through a known framework.
     frameworks: Others,
     /// Synonyms of option values: in papers, in PyTorch and JAX, in launch scripts.
     values: Others,
-    /// Options by their names in other tools. Rows with a tip come first: the name includes a value, or has another
-    /// meaning here, and the tip is what to type.
+    /// Options by their names in other tools. Rows with a tip come first. They are for names that include a value or
+    /// have another meaning here; the tip is what to type.
     options: Vec<Meant>,
-    /// Options of other tools without a counterpart here. A row applies to a command that has the option `of`.
+    /// Options of other tools without a counterpart here. A row applies to commands that have the option `of`.
     unplanned: Vec<Meant>,
     /// Values that an argument does not accept, each with a tip.
     value_tips: Vec<Meant>,
-    /// Words typed in the place of a subcommand, by the command line that is meant.
+    /// Words that users type in place of a subcommand, by the command line that they mean.
     commands: Others,
 }
 
@@ -51,7 +52,7 @@ struct Meant {
     /// The option or argument of this program.
     of: &'static str,
     names: Vec<&'static str>,
-    /// Text of the hint: what to type, or an explanation; `None` where the option `of` itself is the counterpart.
+    /// Text of the hint: what to type, or an explanation; `None` if the option `of` itself is the counterpart.
     tip: Option<&'static str>,
 }
 
@@ -59,7 +60,8 @@ static ALIASES: LazyLock<Aliases> = LazyLock::new(|| {
     serde_json::from_str(include_str!("aliases.json")).expect("what ships is valid; a test")
 });
 
-/// Returns the name in `known` whose normalized spelling or synonym in `others` is `given`, which is normalized.
+/// Returns the name in `known` whose normalized spelling, or one of whose synonyms in `others`, is `given`. `given`
+/// must be normalized.
 fn called(
     given: &str,
     known: impl IntoIterator<Item = &'static str>,
@@ -73,14 +75,14 @@ fn key_of(given: &str, others: &'static Others) -> Option<&'static str> {
     others.iter().find(|(_, also)| also.contains(&given)).map(|(name, _)| *name)
 }
 
-/// Normalizes a name as [`folded`] does and drops the given words, such as a maker's prefix.
+/// Normalizes a name like [`folded`] and drops the given words, such as a vendor's prefix.
 fn folded_without(name: &str, words: &[&str]) -> String {
     let small = name.to_lowercase();
     let parts = small.split(|c: char| !c.is_alphanumeric());
     parts.filter(|part| !words.contains(part)).collect()
 }
 
-/// Returns the cluster preset called `given`, in any spelling and with makers' additions: `DGX H100` and `NVIDIA H100
+/// Returns the cluster preset called `given`, in any spelling and with vendors' additions: `DGX H100` and `NVIDIA H100
 /// SXM5 80GB` are `h100`.
 pub fn cluster(given: &str) -> Option<&'static str> {
     let name = folded_without(given, &ALIASES.cluster_words);
@@ -90,7 +92,7 @@ pub fn cluster(given: &str) -> Option<&'static str> {
     own.or_else(|| clusters::also_called(bare))
 }
 
-/// Returns the preset whose GPU is nearest in kind to one without a preset.
+/// Returns the preset whose GPU is most similar to a GPU without a preset.
 pub fn related_cluster(given: &str) -> Option<&'static str> {
     let given = folded(given);
     let is_like = |others: &Vec<&str>| others.iter().any(|other| given.ends_with(other));
@@ -108,7 +110,7 @@ pub fn schedule(given: &str) -> Option<ScheduleKind> {
     ScheduleKind::ALL.into_iter().find(|kind| is_called(kind.name(), &folded(given)))
 }
 
-/// Returns whether `given`, which is normalized, is the name or a synonym of an option's value.
+/// Returns whether `given`, which must be normalized, is the name or a synonym of an option's value.
 pub fn is_called(value: &str, given: &str) -> bool {
     folded(value) == given || ALIASES.values.get(value).is_some_and(|also| also.contains(&given))
 }
@@ -119,7 +121,7 @@ pub fn value_tip(argument: &str, given: &str) -> Option<&'static str> {
     meant(&ALIASES.value_tips, &given, |of| argument.starts_with(of))?.tip
 }
 
-/// Returns the command line that is meant by a word in the place of a subcommand.
+/// Returns the command line that a word in place of a subcommand means.
 pub fn command(word: &str) -> Option<&'static str> {
     key_of(&folded(word), &ALIASES.commands)
 }
@@ -133,8 +135,8 @@ fn meant(
     rows.iter().find(|row| row.names.contains(&given) && has(row.of))
 }
 
-/// Normalizes an option for the lookup: the last part of `--parallelism.tensor_parallel_degree`, and the long name of a
-/// Slurm short option.
+/// Normalizes an option for the lookup: `--parallelism.tensor_parallel_degree` is reduced to its last part, and a short
+/// option of Slurm is replaced by its long name.
 fn own(flag: &str) -> String {
     match flag {
         "-N" => "nodes".to_owned(),
@@ -142,25 +144,25 @@ fn own(flag: &str) -> String {
     }
 }
 
-/// Returns the tip for an option without a counterpart here, for a command whose options are those that `has` accepts.
+/// Returns the tip for an option without a counterpart here. `has` accepts the options of the command.
 pub fn unplanned(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
     meant(&ALIASES.unplanned, &own(flag), has)?.tip
 }
 
-/// Returns the text to type for an unknown option, for a command whose options are those that `has` accepts.
+/// Returns the text to type instead of an unknown option. `has` accepts the options of the command.
 pub fn instead(flag: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let Meant { of, tip, .. } = meant(&ALIASES.options, &own(flag), has)?;
     Some(tip.map_or_else(|| format!("`{of}`"), str::to_owned))
 }
 
-/// Returns this program's first option, among those that `has` accepts, that other tools call `flag`.
+/// Returns this program's first option that other tools call `flag`, among the options that `has` accepts.
 pub fn flag(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
     let options = ALIASES.options.iter().filter(|row| row.tip.is_none());
     let given = own(flag);
     options.filter(|row| row.names.contains(&given.as_str())).map(|row| row.of).find(|of| has(of))
 }
 
-/// Returns a hint with the names nearest to `given`; `all` is the text about listing all of them.
+/// Returns a hint with the names nearest to `given`; `all` is the text on how to list all names.
 pub fn or_nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, all: &str) -> String {
     let quoted: Vec<String> =
         nearest(given, names).into_iter().map(|name| format!("`{name}`")).collect();

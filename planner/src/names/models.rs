@@ -46,7 +46,7 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// Returns the model that ships and is called `given`, in any spelling; names of fine-tuned weights match the model
+/// Returns the model that ships under the name `given`, in any spelling. Names of fine-tuned weights match the model
 /// that they were tuned from.
 pub fn model(given: &str) -> Option<&'static Shipped> {
     let folded = |name: &str| folded_without(name, &ALIASES.model_words);

@@ -100,7 +100,7 @@ fn frameworks_are_found_in_any_writing() {
     assert!(frameworks::names().all(|name| framework(name) == Some(name)));
 }
 
-/// Every synonym belongs to one name, and is normalized.
+/// Every synonym is normalized and belongs to only one name.
 #[test]
 fn other_names_are_folded_and_of_one_thing() {
     let Aliases { related_clusters, frameworks, values, commands, .. } = &*ALIASES;

@@ -10,40 +10,41 @@ use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 use planner_core::step::ShapeKey;
 
-/// Interval of a predicted step time and peak memory, from the residuals of measured steps.
+/// Intervals of a predicted step time and peak memory, derived from the residuals of measured steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Expectation {
     /// Lower end of the step time's interval.
     pub low_seconds: f64,
     /// Upper end of the step time's interval.
     pub high_seconds: f64,
-    /// Coverage of the intervals: the share of held-out sources' steps within them, averaged over sources.
+    /// Coverage of the intervals: the share of steps of held-out sources that lies within them, averaged over sources.
     pub share: f64,
-    /// Level of evidence for the framework on such GPUs.
+    /// Level of evidence for the framework on GPUs of this kind.
     pub evidence: Evidence,
-    /// Number of sources, each held out of the fit once, with this level of evidence.
+    /// Number of sources with this level of evidence; each was held out of the fit once.
     pub sources: usize,
     /// Number of measured steps of these sources.
     pub measured_steps: usize,
     /// Interval of the peak memory.
     pub peak_memory: ExpectedMemory,
-    /// Share of the time of kernels and collectives that is interpolated between measurements around its sizes.
+    /// Share of the time of kernels and collectives that is interpolated between measurements at sizes around their
+    /// own.
     pub interpolated: f64,
     /// Share of that time that is extrapolated from measurements at other sizes.
     pub extrapolated: f64,
-    /// Share of that time that rests on data sheets.
+    /// Share of that time that is based on data sheets.
     pub data_sheet: f64,
 }
 
-/// Interval of a predicted peak memory, from measured peaks. Each source counts allocated, reserved or all process
-/// memory, and is compared with the same part of its prediction.
+/// Interval of a predicted peak memory, derived from measured peaks. A source counts either allocated memory, reserved
+/// memory or all memory of the process; it is compared with the same part of its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExpectedMemory {
     /// Lower end of the interval.
     pub low_bytes: Bytes,
     /// Upper end of the interval.
     pub high_bytes: Bytes,
-    /// Level of evidence for such peaks.
+    /// Level of evidence for peaks of this kind.
     pub evidence: Evidence,
     /// Number of held-out sources with this level of evidence.
     pub sources: usize,
@@ -84,7 +85,7 @@ impl Expectation {
         }
     }
 
-    /// Text of the intervals of time and memory with their sources, a line each, and of the basis of the time.
+    /// Text of the intervals of time and memory with their sources, one line each, and of the basis of the time.
     pub fn describe(&self) -> String {
         let [low, high] = [self.low_seconds, self.high_seconds].map(Seconds::new);
         let shares = [self.interpolated, self.extrapolated, self.data_sheet];
@@ -123,15 +124,15 @@ const fn known(evidence: Evidence) -> &'static str {
     }
 }
 
-/// The weakest evidence of all groups of GPUs, with its spread.
+/// The weakest level of evidence among all groups of GPUs, with its spread.
 fn weakest(of: SpreadOf, problem: &Problem) -> (Evidence, Spread) {
     let of_groups = problem.all_hardware().map(|hardware| Spread::shipped(of, hardware));
     let weakest = of_groups.max_by_key(|(evidence, _)| *evidence);
     weakest.unwrap_or_else(|| Spread::shipped(of, &problem.hardware))
 }
 
-/// Shares of the time of all blocks by basis, in the order of [`Basis::ALL`]; of several kinds of GPUs, as if each had
-/// the same share of the blocks.
+/// Shares of the time of all blocks by basis, in the order of [`Basis::ALL`]. GPUs of several kinds count as if each
+/// kind had the same share of the blocks.
 fn bases(problem: &Problem, found: &EvaluatedPlan) -> [f64; 3] {
     let key = ShapeKey::of(&found.layout, problem);
     let counts = problem.graph.class_counts();

@@ -1,4 +1,4 @@
-//! Reports of commands, serializable and as text.
+//! Reports of commands, as serializable data and as text.
 
 mod expectation;
 mod operators;

@@ -1,4 +1,4 @@
-//! JSON output of a search that splits operators one by one.
+//! JSON output of a search that chooses the split of each operator.
 
 use std::time::Duration;
 
@@ -29,17 +29,18 @@ pub struct OperatorReport<'a> {
 #[derive(Debug, Serialize)]
 struct PlanReport<'a> {
     layout: LayoutSpec,
-    /// Ranks of a stage along each axis of the mesh, neighbours first.
+    /// Number of ranks of a stage along each axis of the mesh; the axis of neighbouring ranks comes first.
     mesh: ByMeshAxis<u32>,
     #[serde(flatten)]
     prediction: Prediction,
-    /// Time of the exchanges of a rank in a step, overlapped or not; of stages, those that are waited for.
+    /// Time that a rank spends on exchanges in a step, whether overlapped or not; for exchanges between stages, only
+    /// the time in which the rank waits.
     communication_seconds: f64,
-    /// True where the predicted peak memory fits.
+    /// True if the predicted peak memory fits.
     fits: bool,
-    /// True where the predicted peak memory fits and leaves the headroom free.
+    /// True if the predicted peak memory fits and leaves the headroom free.
     fits_with_headroom: bool,
-    /// Memory of a GPU that is to stay free.
+    /// Memory of a GPU that must stay free.
     headroom_bytes: Bytes,
     /// End of each stage, in blocks of the chain.
     stage_ends: &'a [usize],
@@ -53,13 +54,13 @@ struct Statistics {
     pruned: u64,
     elapsed_seconds: f64,
     stop_reason: StopReason,
-    /// Share of the first plan's time by which any other without stages could be faster, at most; `null` where the
-    /// search was stopped.
+    /// Upper bound of the share of the first plan's time by which any other plan without stages could be faster; `null`
+    /// if the search was stopped.
     gap: Option<f64>,
 }
 
 impl<'a> OperatorReport<'a> {
-    /// The report of the `top` plans that were found.
+    /// The report of the first `top` plans that were found.
     pub fn new(
         problem: &'a Problem,
         model: &Model,

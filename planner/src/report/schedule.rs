@@ -1,4 +1,4 @@
-//! Report and timeline of a schedule alone: order, makespan, bubble, micro-batches in flight.
+//! Report and timeline of a schedule alone: its order, makespan, bubble and micro-batches in flight.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,14 +10,14 @@ use serde::Serialize;
 use simulator::{Durations, Earliest, PassTimes, SimulationError, StepWork, earliest, simulate};
 use traces::timeline::{Activity, Timeline, Track};
 
-/// Output of `planner schedule`. Times are in the unit of the costs.
+/// Output of `planner schedule`. Times are in the unit in which the costs are given.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScheduleReport {
-    /// Name of the schedule's family, or `auto`, or the file's name.
+    /// Name of the schedule's family, `auto`, or the name of the file.
     pub name: String,
     /// Pipeline ranks.
     pub num_ranks: u32,
-    /// Stages of the model, on all ranks together.
+    /// Number of stages of the model, over all ranks.
     pub num_stages: u32,
     /// Micro-batches.
     pub num_micro_batches: u32,
@@ -25,16 +25,16 @@ pub struct ScheduleReport {
     pub costs: Costs,
     /// Time from zero to the end of the last action.
     pub makespan: u64,
-    /// The share of idle time from time zero over the whole step, of all ranks together.
+    /// Share of idle time in the whole step, from time zero, over all ranks.
     pub bubble_fraction: f64,
-    /// The share of idle time between first and last action of the rank that takes longest.
+    /// Share of idle time between the first and the last action of the rank for which this span is longest.
     pub bubble_from_first_action: f64,
-    /// Deadlock, for a schedule with messages, if a send blocks until its receive; absent where the schedule completes
-    /// with blocking sends too.
+    /// Deadlock of a schedule with messages if a send blocks until its receive; absent if the schedule also completes
+    /// with blocking sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlock_with_blocking_sends: Option<String>,
-    /// Micro-batches whose activations each rank holds at its peak, each of its stages counting one, from
-    /// its forward to its weight gradient.
+    /// Number of micro-batches whose activations each rank holds at its peak, from forward to weight gradient. Each
+    /// stage of the rank counts separately.
     pub peak_in_flight: Vec<u32>,
     /// Actions and times of each rank.
     pub ranks: Vec<RankOrder>,
@@ -60,14 +60,14 @@ pub struct RankOrder {
     pub start: u64,
     /// End of the rank's last action.
     pub end: u64,
-    /// Time that the rank computes.
+    /// Time in which the rank computes.
     pub busy: u64,
     /// Actions of the rank, in order.
     pub actions: Vec<String>,
 }
 
 impl Costs {
-    /// Durations with the same costs for each stage.
+    /// Durations, with the same costs for each stage.
     pub fn durations(&self, num_stages: u32) -> Durations {
         let [forward, input_grad, weight_grad, send] =
             [self.forward, self.input_grad, self.weight_grad, self.send].map(Nanos::new);
@@ -103,7 +103,7 @@ impl ScheduleReport {
         }
     }
 
-    /// Text of the figures, above the grid of `schedule`, whose rows are cut to `width` columns.
+    /// Text of the figures, followed by the grid of `schedule`, whose rows are cut to `width` columns.
     pub fn text(&self, schedule: &Schedule, width: Option<usize>) -> String {
         let mut text = String::new();
         let most = self.peak_in_flight.iter().max().copied().unwrap_or(0);
@@ -127,8 +127,8 @@ impl ScheduleReport {
     }
 }
 
-/// Timeline of the schedule, one nanosecond for each unit of cost. Both passes of an overlapped pair span the time of
-/// the two.
+/// Timeline of the schedule, with one nanosecond for each unit of cost. Both passes of an overlapped pair span the time
+/// of the whole pair.
 ///
 /// # Errors
 ///
@@ -159,7 +159,7 @@ pub fn timeline(
     Ok(timeline)
 }
 
-/// Gives both passes of each overlapped pair the time of the two, where they are adjacent on the timeline.
+/// Extends both passes of each overlapped pair to the time of the pair, if they are adjacent on the timeline.
 fn join_pairs(track: &mut Track, steps: &[ScheduleStep]) {
     let places: BTreeMap<Action, usize> = (track.events.iter().enumerate())
         .filter_map(|(index, event)| match event.activity {
@@ -183,7 +183,7 @@ fn join_pairs(track: &mut Track, steps: &[ScheduleStep]) {
     track.events.sort_by_key(|event| (event.start, event.stream, event.end));
 }
 
-/// A row of the grid in at most `width` columns: the actions that fit, and the number of the others.
+/// A row of the grid in at most `width` columns: the actions that fit, and the number of further actions.
 fn shortened(row: &str, width: usize) -> String {
     if row.chars().count() <= width {
         return row.to_owned();

@@ -29,17 +29,18 @@ pub struct Answered {
     pub shown: Vec<Chosen>,
     /// Duration of the search.
     pub elapsed: Duration,
-    /// Smallest number of GPUs that fits, where nothing fits and a number was found.
+    /// Smallest number of GPUs on which something fits, if nothing fits on the given number and such a number was
+    /// found.
     pub least_gpus: Option<u32>,
-    /// Options that free memory and with which something fits, where nothing does without.
+    /// Options that free memory and with which something fits, if nothing fits without them.
     pub memory_saving: Option<MemorySaving>,
-    /// True where the user named the layout.
+    /// True if the user named the layout.
     pub named: bool,
-    /// The best plan, where the user named a layout.
+    /// The best plan, if the user named a layout.
     pub best: Option<OnNodes>,
     /// Features of a named layout that the framework does not support.
     pub lacks: Vec<String>,
-    /// Memory of a GPU that is to stay free.
+    /// Memory of a GPU that must stay free.
     pub headroom: Bytes,
 }
 
@@ -52,19 +53,19 @@ pub struct SearchReport {
     /// The framework that runs the step.
     framework: FrameworkReport,
     training: Training,
-    /// Lengths of documents and their packing, where sequences are made of several.
+    /// Lengths of documents and their packing, if a sequence consists of several documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     documents: Option<Documents>,
-    /// Spread of tokens over experts by routers, where it is not even.
+    /// Spread of tokens over experts by routers, if it is not even.
     #[serde(skip_serializing_if = "Option::is_none")]
     expert_load: Option<String>,
-    /// True where stages were given by `--stages`; all plans then have them.
+    /// True if stages were given by `--stages`; all plans then have these stages.
     stages_by_hand: bool,
     plans: Vec<PlanReport>,
-    /// The best plan without the user's decisions, in an evaluation.
+    /// In an evaluation, the best plan without the user's constraints.
     #[serde(skip_serializing_if = "Option::is_none")]
     best: Option<PlanReport>,
-    /// The fastest plan that fits only with less headroom, where its gain is above the resolution of predictions.
+    /// The fastest plan that fits only with less headroom, if its gain exceeds the resolution of predictions.
     #[serde(skip_serializing_if = "Option::is_none")]
     faster_with_less_headroom: Option<PlanReport>,
     search: SearchStatistics,
@@ -76,7 +77,7 @@ pub struct SearchReport {
 pub(super) struct ModelReport {
     name: String,
     num_parameters: u64,
-    /// Warnings about the model's description, which may have mistakes.
+    /// Warnings about likely mistakes in the model's description.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -91,11 +92,11 @@ impl ModelReport {
     }
 }
 
-/// The framework that a step is predicted with.
+/// The framework for which a step is predicted.
 #[derive(Debug, Serialize)]
 struct FrameworkReport {
     name: String,
-    /// True where plans run in an existing framework: not with `ideal`.
+    /// True if plans run in an existing framework; false for `ideal`.
     is_real: bool,
     /// Features of the named layout that the framework does not support.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -105,22 +106,22 @@ struct FrameworkReport {
 #[derive(Debug, Serialize)]
 struct PlanReport {
     layout: LayoutSpec,
-    /// The layout in short, as `--layout` takes it.
+    /// The layout in short form, as `--layout` accepts it.
     layout_name: String,
     #[serde(flatten)]
     prediction: Prediction,
-    /// MFU with every query-key pair of a causal mask counted.
+    /// MFU, where every query-key pair of a causal mask counts.
     mfu_every_pair: f64,
-    /// True where the predicted peak memory fits.
+    /// True if the predicted peak memory fits.
     fits: bool,
-    /// True where the predicted peak memory fits and leaves the headroom free.
+    /// True if the predicted peak memory fits and leaves the headroom free.
     fits_with_headroom: bool,
-    /// Memory of a GPU that is to stay free.
+    /// Memory of a GPU that must stay free.
     headroom_bytes: Bytes,
     /// Features of the layout that the framework does not support.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unsupported: Vec<String>,
-    /// Names of the nodes in the order of their ranks, where they are known.
+    /// Names of the nodes in the order of their ranks, if known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<String>,
     /// Probability that no plan of another kind is faster.
@@ -130,14 +131,14 @@ struct PlanReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     is_fastest: Option<bool>,
     stage_ends: Vec<usize>,
-    /// Pipeline ranks with their GPUs, where these are of several kinds.
+    /// Pipeline ranks with their GPUs, if GPUs are of several kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<PlannedRank>,
     expectation: Expectation,
-    /// Time of a step over random loads of its experts and random documents.
+    /// Quantiles of the step time over random loads of experts and random documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     step_time_quantiles_seconds: Option<Quantiles>,
-    /// Memory of the fullest rank over the same.
+    /// Quantiles of the memory of the fullest rank over the same draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_memory_quantiles_bytes: Option<Quantiles>,
 }
@@ -155,14 +156,14 @@ struct SearchStatistics {
     stop_reason: StopReason,
 }
 
-/// Number of candidates pruned by bounds, by the quantity that is bounded.
+/// Number of candidates that were pruned by bounds, by the bounded quantity.
 #[derive(Debug, Serialize)]
 struct PrunedBy {
     time: u64,
     memory: u64,
 }
 
-/// Reasons why nothing fits, and the plan that misses by least.
+/// Reasons why nothing fits, and the plan that exceeds memory by the least.
 #[derive(Debug, Serialize)]
 struct Infeasible {
     rejected: BTreeMap<Rejection, u64>,
@@ -174,7 +175,7 @@ struct Infeasible {
 }
 
 impl SearchReport {
-    /// The report of an answer. A layout that the user named is reported even where it does not fit.
+    /// The report of an answer. A layout that the user named is reported even if it does not fit.
     pub fn new(problem: &Problem, model: &Model, cluster: &Cluster, answer: &Answered) -> Self {
         let Answered { outcome, shown, elapsed, named, best, lacks, headroom, .. } = answer;
         let report = |found: &EvaluatedPlan| PlanReport::new(problem, found, *headroom);

@@ -36,7 +36,7 @@ pub struct SimulationReport {
     /// Distribution of step times with jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<JitterReport>,
-    /// Step with one rank slower than planned.
+    /// A step in which one rank is slower than planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler: Option<StragglerReport>,
 }
@@ -46,11 +46,11 @@ pub struct SimulationReport {
 pub struct RankReport {
     /// Index of the pipeline rank.
     pub pipeline_rank: usize,
-    /// Number of GPUs that do the same at the same time.
+    /// Number of GPUs that do the same work at the same time.
     pub num_gpus: u32,
     /// Breakdown of the rank's time.
     pub breakdown: Breakdown,
-    /// Time that the rank waits for other pipeline ranks.
+    /// Time in which the rank waits for other pipeline ranks.
     pub idle_seconds: f64,
     /// Peak memory of the rank.
     pub peak_memory_bytes: u64,
@@ -78,12 +78,12 @@ pub struct JitterReport {
 pub struct StragglerReport {
     /// Index of the slow rank.
     pub rank: u32,
-    /// Factor by which the rank's passes take longer.
+    /// Factor by which the rank's passes take longer than planned.
     pub factor: f64,
-    /// Step time, in which all wait for the slowest rank. Where replicas do not wait for each other: time in which
-    /// there are as many updates as replicas, in steady state.
+    /// Step time, in which all ranks wait for the slowest. If replicas do not wait for each other, the time in steady
+    /// state in which the number of updates equals the number of replicas.
     pub step_time_seconds: f64,
-    /// Mean staleness of gradients, in updates, where replicas do not wait for each other.
+    /// Mean staleness of gradients, in updates, if replicas do not wait for each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_staleness: Option<f64>,
     /// Largest staleness of a gradient, in updates.
@@ -130,7 +130,7 @@ fn seconds(time: Nanos) -> f64 {
     Seconds::from(time).get()
 }
 
-/// Seconds of the critical path by kind of work. Each part of an overlapped pair counts for the time by which it
+/// Seconds of the critical path by kind of work. A part of an overlapped pair counts only with the time by which it
 /// extends the path.
 fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
     let mut parts: BTreeMap<&'static str, Nanos> = BTreeMap::new();
@@ -158,8 +158,8 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
     parts.into_iter().map(|(name, time)| (name, seconds(time))).collect()
 }
 
-/// Samples steps of a plan: each pass and each update deviates at random from its planned time, and is as slow as the
-/// slowest of the GPUs that exchange data within it. `observe` is called after each step.
+/// Samples steps of a plan. Each pass and each update deviates at random from its planned time, and takes as long as on
+/// the slowest of the GPUs that exchange data within it. `observe` is called after each step.
 ///
 /// # Errors
 ///
@@ -184,15 +184,15 @@ pub fn jittered(
     })
 }
 
-/// Refuses a layout whose replicas have steps of their own.
+/// Refuses a layout whose groups of replicas have different steps.
 fn check_alike(layout: &LayoutSpec) -> Result<(), SimulateError> {
     let by_group = layout.micro_batches_by_group;
     if by_group.is_empty() { Ok(()) } else { Err(SimulateError::ReplicasByGroup { by_group }) }
 }
 
-/// Simulates a plan's step with one GPU slower than planned; `None` where the plan has no such rank. Ranks that
-/// exchange data within its passes are as slow, and the step ends with the slowest replica, unless replicas do not wait
-/// for each other.
+/// Simulates a plan's step with one GPU slower than planned; `None` if the plan has no such rank. Ranks that exchange
+/// data within the GPU's passes become equally slow. The step ends with the slowest replica, unless replicas do not
+/// wait for each other.
 ///
 /// # Errors
 ///

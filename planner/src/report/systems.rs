@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A system with its commands, as they are typed in the folder that has `models`.
+/// A system with its commands, as typed in the folder that contains `models`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct System {
     /// Name of the system, with its synonyms.
@@ -17,7 +17,7 @@ pub struct System {
 ///
 /// # Panics
 ///
-/// If the list that ships is broken.
+/// If the list that ships is invalid.
 pub fn systems() -> Vec<System> {
     serde_json::from_str(include_str!("systems.json")).expect("what ships is valid; a test")
 }

@@ -7,8 +7,8 @@ use std::fs;
 use std::time::Duration;
 
 use planner_evidence::validation::left_out::source;
-use planner_evidence::validation::reference::REFERENCE;
 use serde_json::{Map, Value, json};
+use traces::reference::REFERENCE;
 
 use crate::cli::{planner_within, root};
 

@@ -150,7 +150,7 @@ fn a_calibrated_framework_is_searched_with() {
     assert!(text.lines().any(|line| line.trim_start().starts_with("matmul ")), "{text}");
     let text = explained(&["--cluster", "a100"]);
     assert!(
-        text.contains("is calibrated on h100, and these GPUs are a100: constants are"),
+        text.contains("is calibrated on h100, but these GPUs are a100, so the constants of"),
         "{text}"
     );
     let mut twice = rows[0].clone();

@@ -558,7 +558,7 @@ fn which_traces_are_written() {
         (&["-o", to, "--ranks", "0-8"][..], "the plan has no rank 8\nhint: 0 to 7"),
         (&["-o", to, "--ranks", "7-0"], "must be ranks and ranges, such as `0-7,64`"),
         (&[], "hint: `-o DIR` names a folder"),
-        (&["-o", to, "--approximate"], "`--approximate` is for tools that train"),
+        (&["-o", to, "--approximate"], "`--approximate` is for training tools"),
     ] {
         let run = export(more);
         assert_eq!(run.code, Some(2), "{run:?}");

@@ -328,7 +328,7 @@ fn drawings_are_pages_too() {
     }
     place.fails(
         &format!("chart {plan} --show memory --from 1s -o {{}}/out.svg"),
-        &["`--show memory` is of the fullest moment"],
+        &["`--show memory` shows the fullest moment"],
     );
 }
 
@@ -370,7 +370,7 @@ fn a_snapshot_of_memory_is_what_pytorch_reads() {
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     place.fails(
         &format!("chart {plan} -o {snapshot}"),
-        &["a snapshot is of memory", "--show memory"],
+        &["a snapshot shows memory", "--show memory"],
     );
     let ranks = planner(&["simulate", &plan, "--format", "json"]).json();
     let peaks = ranks["ranks"].as_array().unwrap().iter().map(|rank| &rank["peak_memory_bytes"]);

@@ -241,7 +241,7 @@ fn what_is_compiled_is_said() {
     assert!(is_as_fast && regional[1] > 1.05 * full[1], "{regional:?} {full:?}");
     place.fails(
         "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --framework megatron-core --compile none",
-        &["megatron-core does not leave it to its users what is compiled", "`--framework torchtitan`"],
+        &["megatron-core does not let users choose what is compiled", "`--framework torchtitan`"],
     );
 }
 

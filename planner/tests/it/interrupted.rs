@@ -73,7 +73,7 @@ fn answers_that_are_cut_short_say_so() {
     let asked = ["search", LONG[1], "--gpus", "131072", "--max-seq-len", "--quiet"];
     let cut = planner(&[&asked[..], &["--time-limit", "1ms"]].concat());
     assert!(cut.stdout.contains("none is found to fit"), "{cut:?}");
-    assert!(cut.stdout.contains("the time was over before all of that was looked at"), "{cut:?}");
+    assert!(cut.stdout.contains("the search stopped before all of that was looked at"), "{cut:?}");
     let json = planner(&[&asked[..], &["--time-limit", "1ms", "--format", "json"]].concat());
     let report: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(report["is_cut_short"], true);

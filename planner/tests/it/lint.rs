@@ -7,13 +7,13 @@ use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
 use planner_evidence::validation::read_rows;
-use planner_evidence::validation::reference::REFERENCE;
 use planner_evidence::validation::setup::Setup;
 use planner_tools::interchange::{Import, Stated};
 use planner_tools::lint::{Finding, Fix, LintReport, Severity, changed, lint, lint_run};
 use rayon::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
+use traces::reference::REFERENCE;
 
 use crate::cli::{planner, root};
 

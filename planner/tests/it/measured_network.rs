@@ -99,7 +99,7 @@ fn a_machines_network_is_found_again() {
     let run = planner(&args.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("352 rows of 16 tables of nccl-tests"), "{run:?}");
-    assert!(run.stdout.contains("note: over more than the 4 nodes"), "{run:?}");
+    assert!(run.stdout.contains("note: beyond the 4 nodes"), "{run:?}");
     assert!(run.stdout.contains("`--cluster"), "{run:?}");
     let found = Cluster::from_json(&std::fs::read_to_string(&mine).unwrap()).unwrap();
     assert_eq!(found.name, "mine");

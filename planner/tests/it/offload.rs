@@ -303,7 +303,7 @@ fn a_host_that_is_too_small() {
     let output = planner(&[&args[..], &["--offload", "optimizer", "--cluster", &file]].concat());
     assert_eq!(output.code, Some(1), "{output:?}");
     let text = output.stdout;
-    for word in ["no layout fits", "of its host", "14.96 GiB of 7.45 GiB"] {
+    for word in ["no layout fits", "of host memory for each GPU", "14.96 GiB of 7.45 GiB"] {
         assert!(text.contains(word), "no `{word}` in {text}");
     }
 }

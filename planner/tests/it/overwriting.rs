@@ -13,6 +13,7 @@ fn no_command_overwrites_its_input() {
     let clusters = planner(&["list", "clusters", "--format", "json"]).json();
     place.write("cluster.json", clusters[0].to_string());
     place.write("order.json", "0F0,0B0");
+    place.write("lengths.json", "8\n16\n");
     let plan = place.path("plan.json");
     let search = ["search", &place.path("model.json"), "--gpus", "2", "--quiet", "-o", &plan];
     assert_eq!(planner(&search).code, Some(0));
@@ -23,6 +24,7 @@ fn no_command_overwrites_its_input() {
         ("evaluate {}/model.json --gpus 2 --layout dp2", "model.json"),
         ("search {}/folder --gpus 2", "folder/config.json"),
         ("search {}/model.json --gpus 2 --cluster {}/cluster.json", "cluster.json"),
+        ("search {}/model.json --gpus 2 --document-lengths {}/lengths.json", "lengths.json"),
         ("schedule --from {}/order.json", "order.json"),
         ("simulate {}/plan.json", "plan.json"),
         ("chart {}/plan.json", "plan.json"),

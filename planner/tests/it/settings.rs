@@ -6,11 +6,11 @@
 use ir::layout::Layout;
 use planner_core::problem::{Problem, with_usual_modules};
 use planner_core::search::{Go, Request, search};
-use planner_evidence::validation::reference::REFERENCE;
 use planner_evidence::validation::setup::Setup;
 use planner_evidence::validation::{predict, read_rows};
 
 use serde_json::Value;
+use traces::reference::REFERENCE;
 
 use crate::choosing::named;
 use crate::cli::planner;

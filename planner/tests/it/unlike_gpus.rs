@@ -223,7 +223,7 @@ fn groups_that_cannot_be_are_refused() {
             place.write("name.json", json!({"groups": [{"nodes": 1, "cluster": "x"}]}).to_string()),
             "`groups[0].cluster` is `x`",
         ),
-        (format!("h100:2,{}:4", place.write("own.json", "{}")), "is a file, and only presets"),
+        (format!("h100:2,{}:4", place.write("own.json", "{}")), "is a file, but only presets"),
     ] {
         let run =
             planner(&["search", "models/llama-3.1-8b", "--gpus", "48", "--cluster", &cluster]);

@@ -6,7 +6,6 @@ use ir::framework::{AttentionLibrary, GradientAccumulation, Launches, UpdateBuff
 use ir::graph::RecomputeModule;
 use planner_evidence::validation::accuracy::Accuracy;
 use planner_evidence::validation::intervals::coverage;
-use planner_evidence::validation::reference::REFERENCE;
 use planner_evidence::validation::run::MemoryKind;
 use planner_evidence::validation::{
     ComparedRow, FileError, Quantity, compare, compare_kernels, predict, read_rows, setup::Setup,
@@ -14,6 +13,7 @@ use planner_evidence::validation::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use traces::reference::REFERENCE;
 
 use super::cli::planner;
 

@@ -1,4 +1,4 @@
-//! Value of a calibration on a few steps: the errors of the other steps, by published data.
+//! Benefit of a calibration on a few steps: the errors on the other steps, in published data.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,24 @@ use crate::validation::run::MeasuredRun;
 use crate::validation::setup::Setup;
 use crate::validation::{memory_of, predict};
 
-/// Number of different choices of the steps.
+/// Number of different selections of calibration steps.
 const DRAWS: usize = 3;
 
 /// Errors of the steps of a file after a calibration on a few of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HeldOutErrors {
-    /// Number of steps in the calibration, for each framework and kind of GPU.
+    /// Number of steps that are calibrated on, for each framework and kind of GPU.
     pub steps: usize,
-    /// Number of other steps that were predicted, over all draws.
+    /// Number of predictions of the other steps, over all draws.
     pub rows: usize,
-    /// Mean absolute relative error of these with constants fitted without their source.
+    /// Mean absolute relative error of these predictions with constants fitted without their source.
     pub before: f64,
-    /// Mean absolute relative error after the calibration.
+    /// Mean absolute relative error of these predictions after the calibration.
     pub after: f64,
 }
 
-/// Errors of a file's held-out runs, by the framework given or each run's; `None` where no stack has more than `steps`.
+/// Errors of a file's held-out steps, predicted with the given framework or each run's own. `None` if no stack has more
+/// than `steps` steps.
 pub fn held_out_errors(
     file: &str,
     runs: &[MeasuredRun],
@@ -54,7 +55,7 @@ pub fn held_out_errors(
     let errors: Vec<[f64; 2]> = draws
         .into_par_iter()
         .flat_map_iter(|(all, draw)| {
-            // Chosen steps are spread over the file, as neighbours are alike.
+            // The chosen steps are spread over the file, since neighbouring steps are similar.
             let place = |nth: usize| (nth * DRAWS + draw) * all.len() / (steps * DRAWS);
             let chosen: Vec<usize> = (0..steps).map(place).collect();
             let of_calibration: Vec<Measured> =

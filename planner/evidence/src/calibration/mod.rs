@@ -1,10 +1,10 @@
-//! Calibration of a machine's constants on a few steps that were measured on it.
+//! Calibration of a machine's constants on a few steps measured on it.
 //!
-//! The model is that of the fit (`cost-models/fit/fit_steps.py`): the logarithm of a step's time is locally linear in
-//! the logarithms of the constants; each constant is normally distributed about its value without these steps, with its
-//! spread between machines, and a step about its prediction with [`WITHIN_A_SOURCE`]. The most likely constants are
-//! found by least squares, repeated about the new constants. One step moves the constants on which it depends most;
-//! those on which no step depends stay.
+//! The model is that of the fit (`cost-models/fit/fit_steps.py`). The logarithm of a step's time is locally linear in
+//! the logarithms of the constants. Each constant is normally distributed about its value without these steps, with its
+//! spread between machines; each step is normally distributed about its prediction with standard deviation
+//! [`WITHIN_A_SOURCE`]. The most likely constants are found by least squares, iterated about the new constants. One
+//! step moves the constants on which it depends most; constants on which no step depends do not change.
 
 pub mod held_out;
 pub mod network;
@@ -17,6 +17,7 @@ use cost_models::Hardware;
 use cost_models::constants::{self, CONSTANTS, Constant, OF_MEMORY};
 use ir::cluster::Precision;
 use ir::framework::{Calibration, Framework};
+use ir::text::count_of;
 use serde::Serialize;
 
 use crate::validation::run::MeasuredMemory;
@@ -28,12 +29,13 @@ use planner_core::problem::{Problem, stacks};
 ///
 /// # Source
 ///
-/// With all sources in the fit steps are off by 7 % in the mean of sources; a normal error is by 1.25 times its mean.
-/// Calibrations on three steps of a source reach the others alike with .05 to .1; on one step, those that make the rest
-/// worse do so by less with more.
+/// With all sources in the fit, the mean error of steps, averaged over sources, is 7 %; the standard deviation of a
+/// normal error is 1.25 times its mean absolute value. Calibrations on three steps of a source predict the others
+/// equally well with .05 to .1. Among calibrations on one step, those that make the other predictions worse do so less
+/// with a larger value.
 pub const WITHIN_A_SOURCE: f64 = 0.08;
 
-/// Number of least-squares iterations, each about the constants found before.
+/// Number of least-squares iterations, each linearized about the constants of the one before.
 const ITERATIONS: usize = 3;
 
 /// Relative step of a constant for finite differences.
@@ -58,13 +60,13 @@ pub struct Measured {
 /// Reason why constants cannot be calibrated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrationError {
-    /// No step, or none with a time or a memory.
+    /// No steps, or none with a measured time or memory.
     #[error(
         "no step states a time (`step_time_s`) or a peak of memory (`peak_mem_gib`)\nhint: one to ten steps of your \
          own, as `planner validate` reads them"
     )]
     NoSteps,
-    /// Steps of several machines.
+    /// Steps measured on several machines.
     #[error(
         "the steps are of several kinds: {}\nhint: calibrate one framework on one kind of GPUs at a time", .0.join(", ")
     )]
@@ -74,13 +76,13 @@ pub enum CalibrationError {
 /// Result of a calibration.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibrated {
-    /// Where the framework is not known: the candidate frameworks, and the probability of each by these steps, the
-    /// likeliest first. The calibration is that of the first.
+    /// If the framework is not known: the candidate frameworks with their probabilities given these steps, the
+    /// likeliest first. The calibration is for the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub like: Vec<(String, f64)>,
-    /// The constants that moved, with their values before.
+    /// The constants that changed, with their previous values.
     pub calibration: Calibration,
-    /// Each step with its predictions, without the calibration and with it.
+    /// Each step with its predictions before and after the calibration.
     pub steps: Vec<CheckedStep>,
 }
 
@@ -101,7 +103,7 @@ pub struct CheckedStep {
 ///
 /// # Errors
 ///
-/// [`CalibrationError`] for no steps, and for those of several machines.
+/// [`CalibrationError`] for no steps, and for steps of several machines.
 pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     let stacks: BTreeSet<String> =
         steps.iter().map(|step| stack(&step.setup.problem.hardware)).collect();
@@ -139,10 +141,10 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     Ok(Calibrated { like: Vec::new(), steps: checked.collect(), calibration })
 }
 
-/// Factor on each constant, and the standard deviation of the constant's logarithm.
+/// Factor on each constant, and the standard deviation of the logarithm of the constant.
 type Factors = BTreeMap<String, (f64, f64)>;
 
-/// Calibration with the constants that moved by these factors, and without numbers of steps and kernels.
+/// Calibration with the constants that these factors change; numbers of steps and kernels are not set.
 fn moved(hardware: &Hardware, factors: &Factors) -> Calibration {
     let mut own = hardware.clone();
     let moved = constants::all().filter_map(|constant| {
@@ -165,7 +167,7 @@ fn moved(hardware: &Hardware, factors: &Factors) -> Calibration {
     }
 }
 
-/// Calibration with the likeliest of the frameworks for which the steps' framework stands.
+/// Calibration with the likeliest of the frameworks that the steps' framework stands for.
 fn calibrate_likeliest(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     let mut as_others: Vec<Vec<Measured>> = Vec::new();
     for step in steps {
@@ -195,7 +197,7 @@ fn calibrate_likeliest(steps: &[Measured]) -> Result<Calibrated, CalibrationErro
     Ok(Calibrated { like: like.iter().map(|(share, of)| (name(of), *share)).collect(), ..found })
 }
 
-/// Logarithm of a step's measured over its predicted time.
+/// Logarithm of a step's measured time over its predicted time.
 fn above_predicted_time(step: &Measured, predicted: &Predicted) -> Option<f64> {
     Some(step.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
 }
@@ -219,14 +221,16 @@ pub fn calibrated(setup: &Setup, calibration: &Calibration) -> Setup {
 pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Framework {
     let mut framework = base.clone();
     framework.measured_as = Some(base.measured_name().to_owned());
+    let Calibration { steps, peaks, kernels, .. } = calibration;
+    let measured = match (steps, peaks) {
+        (0, 0) => count_of(kernels, "kernel", "kernels"),
+        (0, peaks) => count_of(peaks, "peak of memory", "peaks of memory"),
+        (1, _) => "a step".to_owned(),
+        (steps, _) => format!("{steps} steps"),
+    };
     framework.description = format!(
-        "{}, calibrated on {} of {}",
+        "{}, calibrated on {measured} of {}",
         base.description.trim_end_matches('.'),
-        if calibration.steps == 1 {
-            "a step".to_owned()
-        } else {
-            format!("{} steps", calibration.steps)
-        },
         calibration.gpu,
     );
     name.clone_into(&mut framework.name);
@@ -235,7 +239,7 @@ pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Fram
 }
 
 impl Calibrated {
-    /// The setup of a run with the calibration: with the likeliest framework, if the framework was not known.
+    /// The setup of a run with the calibration applied; if the framework was not known, with the likeliest one.
     pub fn on(&self, setup: &Setup) -> Setup {
         let likeliest = |problem: &Problem| {
             let (name, _) = self.like.first()?;
@@ -247,8 +251,8 @@ impl Calibrated {
         }
     }
 
-    /// The steps with the largest and the smallest ratio of measured to predicted time, and the ratio between these;
-    /// `None` for fewer than two steps.
+    /// The steps with the largest and the smallest ratio of measured to predicted time, and the ratio of these two
+    /// ratios; `None` for fewer than two steps.
     pub fn disagreement(&self) -> Option<(&str, &str, f64)> {
         let ratio = |step: &&CheckedStep| step.measured_seconds / step.predicted_seconds;
         let by_ratio = |a: &&CheckedStep, b: &&CheckedStep| ratio(a).total_cmp(&ratio(b));
@@ -270,7 +274,8 @@ fn precisions(steps: &[Measured]) -> Vec<Precision> {
     all.into_iter().collect()
 }
 
-/// Derivatives of each prediction's logarithm by those of constants, and the logarithm of measured over it.
+/// For each step, the derivatives of the logarithm of its prediction with respect to the logarithms of the constants,
+/// and the logarithm of measured over predicted.
 fn linear(
     constants: &[Constant],
     steps: &[Measured],
@@ -283,8 +288,8 @@ fn linear(
     steps.iter().filter_map(row).collect()
 }
 
-/// Derivatives of the logarithm of a prediction by those of the constants, with these moved by `logs`, and the
-/// logarithm of measured over predicted there, by `above`.
+/// Derivatives of the logarithm of a prediction with respect to the logarithms of the constants, at constants moved by
+/// `logs`; and the logarithm of measured over predicted there, which `above` computes.
 fn slopes(
     constants: &[Constant],
     setup: &Setup,
@@ -316,8 +321,8 @@ fn log_evidence(
     solve::log_evidence(&rows, &spreads, WITHIN_A_SOURCE)
 }
 
-/// Most likely factor on each constant of a machine, and the standard deviation of its logarithm, given `rows` of
-/// derivatives and residuals for logarithms of factors.
+/// Most likely factor on each constant of a machine, and the standard deviation of its logarithm. `rows` returns
+/// derivatives and residuals at given logarithms of the factors.
 fn most_likely(
     constants: &[Constant],
     hardware: &Hardware,
@@ -342,7 +347,7 @@ fn most_likely(
     constants.iter().map(Constant::name_on_machine).zip(found).collect()
 }
 
-/// Rounds to three digits.
+/// Rounds to three significant digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }

@@ -1,15 +1,15 @@
-//! Refits the network of a cluster to tables of nccl-tests.
+//! Refits the network of a cluster to measurements by nccl-tests.
 //!
-//! Where each rank of a group is in its own domain (all ranks of a node, or one of each node), a collective takes the
-//! measured times, size by size; other group sizes follow the line
+//! If each rank of a group is in its own domain (all ranks of a node, or one rank of each node), a collective takes the
+//! measured times, size by size. Other group sizes follow the line
 //!
 //! ```text
 //! t = start + steps latency + v S / W
 //! ```
 //!
-//! fitted to all measurements of the collective there, with the known start if only one group size was measured, from
-//! which start and steps cannot be separated. Over nodes with several ranks each, the line is the level's, of all
-//! collectives together, with `W` the bandwidth of one GPU, all of the node's at once.
+//! fitted to all measurements of that collective on such groups. If only one group size was measured, start and steps
+//! cannot be separated, so the known start is kept. Over nodes with several ranks each, one line for the level is
+//! fitted to all collectives together; its `W` is the bandwidth of one GPU while all GPUs of the node communicate.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,13 @@ use ir::units::{Bytes, BytesPerSecond, Seconds};
 use serde::{Serialize, Serializer};
 use traces::statistics::{Fit, Sample, fit};
 
-use crate::measured::nccl_tests::{NcclRow, NcclRun};
+use crate::measured::UnusableFile;
+use crate::measured::nccl_tests::NcclRun;
 
 /// A cluster with a refitted network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RefittedNetwork {
-    /// The cluster, with the measured values.
+    /// The cluster with the measured values.
     pub cluster: Cluster,
     /// Result for each table.
     pub tables: Vec<RefittedTable>,
@@ -34,10 +35,10 @@ pub struct RefittedNetwork {
     pub left_out: Vec<String>,
 }
 
-/// A table of nccl-tests, compared with its predictions.
+/// A table of nccl-tests, compared with predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RefittedTable {
-    /// Name of the network level that it measures.
+    /// Name of the network level that the table measures.
     pub level: String,
     /// The collective.
     #[serde(serialize_with = "by_name")]
@@ -66,21 +67,14 @@ pub struct RefittedTable {
     pub mean_error_before: f64,
     /// Mean absolute relative error.
     pub mean_error: f64,
-    /// Mean absolute relative error of rows left out of the fit, a third at a time; `None` where there are too few.
+    /// Mean absolute relative error on rows left out of the fit, one third of the rows at a time; `None` if there are
+    /// too few rows.
     pub mean_error_of_rows_left_out: Option<f64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 fn by_name<S: Serializer>(collective: &Collective, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(collective.name())
-}
-
-/// No table matches ranks of the cluster; the reason for each.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no table fits the cluster `{cluster}`:\n  {}", .reasons.join("\n  "))]
-pub struct NothingFits {
-    cluster: String,
-    reasons: Vec<String>,
 }
 
 /// The range of bandwidths that a cluster file allows, in bytes per second.
@@ -90,26 +84,26 @@ const FASTEST: f64 = 1e30;
 /// Number of parts for cross-validation.
 const PARTS: usize = 3;
 
-/// A table, with the ranks of the cluster on which it ran.
+/// A table, with the ranks of the cluster on which it was measured.
 #[derive(Clone)]
 struct Placed {
     collective: Collective,
     group: StridedGroup,
     crossed: Crossed,
     num_nodes: usize,
-    rows: Vec<NcclRow>,
+    rows: Vec<MeasuredTime>,
 }
 
-/// The cluster with its network refitted to nccl-tests, with the errors of predictions before and after.
+/// The cluster with its network refitted to nccl-tests, and the errors of predictions before and after.
 ///
 /// # Errors
 ///
-/// Where no table was measured on ranks that the cluster has.
+/// If no table was measured on ranks that the cluster has.
 ///
 /// # Assumes
 ///
-/// Ranks fill nodes in order. Where a node has fewer ranks than GPUs they are spread evenly over it.
-pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, NothingFits> {
+/// Ranks fill nodes in order. If a node has fewer ranks than GPUs, the ranks are spread evenly over it.
+pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, UnusableFile> {
     let network = Network::new(cluster);
     let (mut placed, mut left_out) = (Vec::new(), Vec::new());
     for run in runs {
@@ -122,8 +116,9 @@ pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, Not
         }
     }
     if placed.is_empty() {
-        let cluster = cluster.name.clone();
-        return Err(NothingFits { cluster, reasons: left_out });
+        let reasons = left_out.join("\n  ");
+        let why = format!("no table fits the cluster `{}`:\n  {reasons}", cluster.name);
+        return Err(UnusableFile(why));
     }
     let refitted = fitted(cluster, &placed);
     let after = Network::new(&refitted);
@@ -131,8 +126,8 @@ pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, Not
     let table = |table: &Placed| {
         let Placed { collective, group, rows, .. } = table;
         let of = |network: &Network, bytes| network.time(*collective, *group, bytes);
-        let error = |network: &Network, row: &NcclRow| {
-            (of(network, row.bytes).get() / row.time.get() - 1.0).abs()
+        let error = |network: &Network, row: &MeasuredTime| {
+            (of(network, row.bytes).get() / row.seconds.get() - 1.0).abs()
         };
         let mean = |network: &Network| {
             rows.iter().map(|row| error(network, row)).sum::<f64>() / rows.len() as f64
@@ -228,7 +223,7 @@ fn fitted(cluster: &Cluster, placed: &[Placed]) -> Cluster {
         } else {
             numbers(&line)
         };
-        let mut of_size: BTreeMap<u32, Vec<NcclRow>> = BTreeMap::new();
+        let mut of_size: BTreeMap<u32, Vec<MeasuredTime>> = BTreeMap::new();
         for table in tables {
             of_size.entry(table.group.size).or_default().extend(&table.rows);
         }
@@ -256,25 +251,26 @@ fn fitted(cluster: &Cluster, placed: &[Placed]) -> Cluster {
     cluster
 }
 
-/// Number of iterations of the choice between the slower part of a collective: within nodes or between them.
+/// Number of iterations of the decision which part of a collective is slower: within nodes or between them.
 const ROUNDS: usize = 6;
 
-/// Least-squares samples of each row: the constant 1, the number of steps, and the bytes that a rank sends.
+/// Least-squares samples, one for each row: the constant 1, the number of steps, and the bytes that a rank sends.
 fn samples(tables: &[&Placed]) -> Vec<Sample<3>> {
     let of_table = |table: &&Placed| -> Vec<Sample<3>> {
         let Placed { collective, group, .. } = **table;
         let (steps, volume) = (collective.steps(group.size), collective.volume_factor(group.size));
-        let sample = |row: &NcclRow| Sample {
+        let sample = |row: &MeasuredTime| Sample {
             quantities: [1.0, steps, volume * row.bytes.as_f64()],
             known: 0.0,
-            time: row.time.get(),
+            time: row.seconds.get(),
         };
         table.rows.iter().map(sample).collect()
     };
     tables.iter().flat_map(of_table).collect()
 }
 
-/// The line of tables with one group size, from which start and steps cannot be separated, with the known start.
+/// The line of tables with only one group size. Start and steps cannot be separated there, so the start is the known
+/// one.
 fn with_start(start: Seconds, tables: &[&Placed]) -> Fit<3> {
     let mut samples = samples(tables);
     for sample in &mut samples {
@@ -284,8 +280,9 @@ fn with_start(start: Seconds, tables: &[&Placed]) -> Fit<3> {
     Fit { costs: [start.get(), latency, each], mean_error }
 }
 
-/// Least-squares samples over nodes with several ranks each, whose links share the traffic of a node, overlapped with
-/// the part within the nodes: the slower part counts, and where that is within nodes, its time is known.
+/// Least-squares samples over nodes with several ranks each, whose links share the traffic of a node. Traffic between
+/// nodes is overlapped with the part within nodes, so the slower part counts; if that is the part within nodes, its
+/// time is known.
 fn samples_over_nodes(
     network: &Network,
     bandwidth: BytesPerSecond,
@@ -300,21 +297,21 @@ fn samples_over_nodes(
             _ => collective.volume_factor(group.size) / inside,
         };
         let node = StridedGroup { size: below, ..group };
-        let sample = |row: &NcclRow| {
+        let sample = |row: &MeasuredTime| {
             let bytes = row.bytes.as_f64();
             let of_node =
                 if collective == Collective::AllToAll { bytes * inside / n } else { bytes };
             let within = network.time(collective, node, Bytes::from_f64(of_node)).get();
             let is_within = within > volume * bytes / bandwidth.get();
             let (known, volume) = if is_within { (within, 0.0) } else { (0.0, volume) };
-            Sample { quantities: [1.0, steps, volume * bytes], known, time: row.time.get() }
+            Sample { quantities: [1.0, steps, volume * bytes], known, time: row.seconds.get() }
         };
         table.rows.iter().map(sample).collect()
     };
     tables.iter().flat_map(of_table).collect()
 }
 
-/// Start and latency of a line, and its bandwidth if bytes cost anything.
+/// Start and latency of a line, and its bandwidth if bytes take time.
 fn numbers(line: &Fit<3>) -> (Seconds, Seconds, Option<BytesPerSecond>) {
     let [start, latency, each] = line.costs;
     let bandwidth = (each > 0.0).then(|| (1.0 / each).clamp(SLOWEST, FASTEST));
@@ -322,16 +319,16 @@ fn numbers(line: &Fit<3>) -> (Seconds, Seconds, Option<BytesPerSecond>) {
     (seconds(start), seconds(latency), bandwidth.map(|it| BytesPerSecond::new(rounded(it))))
 }
 
-/// Times by size, each size once; where a larger size took less, both take their mean, as no collective gets faster
-/// with more bytes.
-fn not_falling(rows: &[NcclRow]) -> Vec<MeasuredTime> {
+/// Mean times by size, each size once. If a larger size took less time, both take their mean, since no collective gets
+/// faster with more bytes.
+fn not_falling(rows: &[MeasuredTime]) -> Vec<MeasuredTime> {
     let mut by_size: BTreeMap<Bytes, (f64, f64)> = BTreeMap::new();
     for row in rows {
         let (sum, count) = by_size.entry(row.bytes).or_default();
-        *sum += row.time.get().ln();
+        *sum += row.seconds.get().ln();
         *count += 1.0;
     }
-    // Pools of neighbours: sum of logarithms, count, sizes.
+    // Pools of neighbouring sizes: sum of logarithms of times, count, sizes.
     let mut pools: Vec<(f64, f64, Vec<Bytes>)> = Vec::new();
     for (bytes, (sum, count)) in by_size {
         pools.push((sum, count, vec![bytes]));
@@ -352,7 +349,7 @@ fn not_falling(rows: &[NcclRow]) -> Vec<MeasuredTime> {
     pools.into_iter().flat_map(of_pool).collect()
 }
 
-/// Rounds to five digits.
+/// Rounds to five significant digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

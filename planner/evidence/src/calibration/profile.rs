@@ -1,11 +1,11 @@
 //! Calibration of a machine's constants on profiles of steps.
 //!
-//! Each operator with a recorded shape is compared with its own prediction: a product with the rate of products,
-//! attention with that of its library, memory-bound kernels with the bandwidth of kernels, a collective with the
-//! network's time times the factor of exchanges in steps. Equal operators count once, with the median of their calls;
-//! collectives with the lower quartile, as longer calls wait for ranks that come late. All other kernels of a step are
-//! compared in sum with those of the plan, which determines the traffic of elementwise kernels; and the step with the
-//! plan's. The most likely constants follow from the model of the fit.
+//! Each operator with a recorded shape is compared with its own prediction: a matrix product with the rate of products,
+//! attention with that of its library, memory-bound kernels with the bandwidth of kernels, and a collective with the
+//! network's time multiplied by the factor of exchanges in steps. Equal operators count once, with the median of their
+//! calls. Collectives count with the lower quartile, since longer calls wait for ranks that arrive late. The remaining
+//! kernels of a step are compared with those of the plan as a sum, which determines the traffic of elementwise kernels;
+//! the whole step is compared with the plan's step. The most likely constants follow from the model of the fit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +22,7 @@ use serde::{Serialize, Serializer};
 use super::{
     Factors, Measured, WITHIN_A_SOURCE, above_predicted_time, linear, most_likely, moved, slopes,
 };
+use crate::measured::UnusableFile;
 use crate::measured::profile::{Class, Phase, Profile, ProfiledCollective, ProfiledWork, Purpose};
 use crate::validation::predict;
 use crate::validation::setup::Setup;
@@ -31,11 +32,11 @@ use planner_core::step::ShapeKey;
 ///
 /// # Source
 ///
-/// Fits of kernels are off by 3 to 8 % in the mean on products, attention and collectives that were measured alone
-/// (`cost-models/tests/it/measured.rs`), 1.25 times which is a normal error's deviation.
+/// Fitted kernel times have mean errors of 3 to 8 % on products, attention and collectives that were measured alone
+/// (`cost-models/tests/it/measured.rs`); the standard deviation of a normal error is 1.25 times that.
 const OF_A_KERNEL: f64 = 0.10;
 
-/// Seconds below which operators depend on launches rather than rates.
+/// Seconds below which the time of an operator depends on its launch rather than on rates.
 const LEAST_SECONDS: f64 = 1e-5;
 
 /// Derivative below which a measurement does not inform a constant.
@@ -44,17 +45,17 @@ const LEAST_SLOPE: f64 = 0.05;
 /// Result of a calibration on profiles.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profiled {
-    /// The constants that moved, with their values before.
+    /// The constants that changed, with their previous values.
     pub calibration: Calibration,
-    /// Each constant for which something was measured.
+    /// Each constant that a measurement informs.
     pub constants: Vec<Informed>,
     /// Measurements with their predictions.
     pub samples: Vec<CalibratedSample>,
-    /// Reasons why parts of the profiles could not be used, in words.
+    /// Reasons, in words, why parts of the profiles could not be used.
     pub notes: Vec<String>,
 }
 
-/// A constant, with the measurements behind its new value.
+/// A constant, with the numbers of measurements behind its new value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Informed {
     /// Name of the constant.
@@ -63,11 +64,11 @@ pub struct Informed {
     pub before: f64,
     /// Value after the calibration.
     pub value: f64,
-    /// Standard deviation of its logarithm after the calibration.
+    /// Standard deviation of the constant's logarithm after the calibration.
     pub spread: f64,
     /// Number of different measurements that inform it.
     pub samples: usize,
-    /// Number of calls of all of them.
+    /// Number of calls that all of these measurements comprise.
     pub calls: usize,
 }
 
@@ -77,7 +78,7 @@ pub struct CalibratedSample {
     /// Measured work.
     #[serde(serialize_with = "as_text")]
     pub what: MeasuredWork,
-    /// Number of times that it ran.
+    /// Number of times that the work ran.
     pub calls: usize,
     /// Measured time.
     #[serde(rename = "measured_seconds")]
@@ -139,25 +140,20 @@ fn attention(shape: SelfAttentionShape) -> String {
     format!("[{batch}, {sequence}, {heads}, {head_dim}]")
 }
 
-/// Reason why constants cannot be calibrated on a profile.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ProfileError(String);
-
-/// Factor from its prediction beyond which a step is taken for one of another plan.
+/// Factor between measured and predicted time beyond which a step is assumed to belong to another plan.
 ///
 /// # Source
 ///
-/// Of 1,250 measured steps (`planner validate`) the fastest took 0.66 of what is predicted, and all but one less than
-/// 2.3 times as long; the one took 4.2 times.
+/// Of 1,714 measured steps (`planner validate`), the fastest took 0.58 times as long as predicted. All but one took
+/// less than 2.2 times as long as predicted; that one took 3.2 times as long.
 const FOREIGN: f64 = 5.0;
 
 /// The most likely constants of a machine, given profiles of a plan's steps.
 ///
 /// # Errors
 ///
-/// Where nothing was recorded that a prediction can be held against, or something that is none of the plan.
-pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, ProfileError> {
+/// If the profiles contain nothing that can be compared with a prediction, or something that is not part of the plan.
+pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, UnusableFile> {
     let hardware = &setup.problem.hardware;
     let mut notes = Vec::new();
     let mut found = operators(setup, profiles);
@@ -165,7 +161,7 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     let step = step(setup, profiles, &mut notes);
     if found.is_empty() && step.is_none() {
         let notes = notes.join("\n  ");
-        return Err(ProfileError(format!("nothing in the profile tells of a constant\n  {notes}")));
+        return Err(UnusableFile(format!("nothing in the profile tells of a constant\n  {notes}")));
     }
     check_own(setup, &found, step.as_ref())?;
     let kernels: Vec<&Sampled> = found.iter().collect();
@@ -198,12 +194,12 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     Ok(Profiled { calibration, constants, samples, notes })
 }
 
-/// Checks that the times of steps, and of all products of a step, are near enough to the plan's.
+/// Checks that the times of a step, and of all products of a step, are near enough to those of the plan.
 fn check_own(
     setup: &Setup,
     found: &[Sampled],
     step: Option<&Measured>,
-) -> Result<(), ProfileError> {
+) -> Result<(), UnusableFile> {
     let of_step = step.and_then(|step| {
         let predicted = Seconds::new(predict(setup).step_time_seconds);
         Some(("a step", Seconds::new(step.step_time_seconds?), predicted))
@@ -215,7 +211,7 @@ fn check_own(
     for (what, measured, predicted) in of_step.into_iter().chain(of_products) {
         let factor = measured.get() / predicted.get();
         if !(FOREIGN.recip()..FOREIGN).contains(&factor) {
-            return Err(ProfileError(format!(
+            return Err(UnusableFile(format!(
                 "the profile is of another run than the plan's: {what} took {:.4} s, {:.4} s are predicted\nhint: `--plan` \
                  takes the plan of what ran; `planner import` makes it from its settings",
                 measured.get(),
@@ -226,7 +222,7 @@ fn check_own(
     Ok(())
 }
 
-/// A measurement, before it is compared.
+/// A measurement that is not yet compared with a prediction.
 struct Sampled {
     what: MeasuredWork,
     calls: usize,
@@ -242,7 +238,8 @@ impl Sampled {
         }
     }
 
-    /// Derivatives by logarithms of constants, and logarithm of measured over predicted, in deviations of steps.
+    /// Derivatives with respect to logarithms of constants, and logarithm of measured over predicted. Both are scaled
+    /// so that the standard deviation is that of steps.
     fn row(&self, setup: &Setup, logs: &[f64]) -> Option<(Vec<f64>, f64)> {
         let weight = WITHIN_A_SOURCE / OF_A_KERNEL;
         slopes(&CONSTANTS, setup, logs, |it| {
@@ -251,7 +248,7 @@ impl Sampled {
     }
 }
 
-/// Each operator that was recorded with its shape, counted once.
+/// Each operator that was recorded with its shape; equal ones count once.
 fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
     let mut times: BTreeMap<ProfiledWork, Vec<f64>> = BTreeMap::new();
     for profile in profiles {
@@ -276,13 +273,13 @@ fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
         .collect()
 }
 
-/// Kernels of the steady steps, or all kernels where steps are not marked.
+/// Kernels of the steady steps; all kernels if steps are not marked.
 fn steady(profile: &Profile) -> impl Iterator<Item = &crate::measured::profile::ProfiledKernel> {
     let first = profile.steady_steps().first().map(|[start, _]| *start);
     profile.kernels.iter().filter(move |kernel| first.is_none_or(|first| kernel.span[0] >= first))
 }
 
-/// Predicted time of an operator within a step; `None` where no constant describes it, or its ranks are not known.
+/// Predicted time of an operator within a step; `None` if no constant describes it, or its ranks are unknown.
 fn alone(setup: &Setup, work: ProfiledWork) -> Option<Seconds> {
     let Hardware { device, network, framework, .. } = &setup.problem.hardware;
     let all = setup.problem.limits.num_gpus;
@@ -325,7 +322,7 @@ fn alone(setup: &Setup, work: ProfiledWork) -> Option<Seconds> {
     })
 }
 
-/// Sums of the kernels of a class in a step, for classes without recorded shapes.
+/// Total time per step of all kernels of a class, for classes without recorded shapes.
 fn whole_classes(
     setup: &Setup,
     profiles: &[Profile],
@@ -376,7 +373,7 @@ fn whole_classes(
     sampled.filter(|it| it.seconds > LEAST_SECONDS && it.predict(setup).is_some()).collect()
 }
 
-/// Number of times that forward runs for each micro-batch; `None` where only parts of it are recomputed.
+/// Number of times that forward runs for each micro-batch; `None` if only parts of it are recomputed.
 fn repeats(setup: &Setup) -> Option<f64> {
     match setup.layout.recompute {
         Recompute::None => Some(1.0),
@@ -413,7 +410,7 @@ fn planned(setup: &Setup, class: Class) -> Option<Seconds> {
     (sum > Seconds::ZERO).then(|| sum * micro_batches)
 }
 
-/// The recorded steps, as one measured step with their median time.
+/// The recorded steps as a single measured step, with their median time.
 fn step(setup: &Setup, profiles: &[Profile], notes: &mut Vec<String>) -> Option<Measured> {
     let steps = profiles.iter().flat_map(Profile::steady_steps);
     let mut times: Vec<f64> =
@@ -438,10 +435,10 @@ fn step(setup: &Setup, profiles: &[Profile], notes: &mut Vec<String>) -> Option<
     Some(Measured { id: "step".to_owned(), setup, step_time_seconds, memory: None })
 }
 
-/// Factor between the times of recorded steps beyond which they are reported as unlike.
+/// Ratio between the times of recorded steps above which they are reported as different.
 const UNLIKE: f64 = 1.25;
 
-/// The constants that measurements inform, with the number of these.
+/// The constants that measurements inform, with the numbers of these measurements.
 fn informed(
     setup: &Setup,
     found: &[Sampled],

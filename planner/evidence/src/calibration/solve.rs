@@ -1,6 +1,6 @@
 //! Least squares with a normal prior, for a few unknowns.
 
-/// Number of standard deviations at which a residual has half its weight.
+/// Number of standard deviations at which a residual gets half its weight.
 const LONG_TAILS: f64 = 2.0;
 
 /// Number of reweighted iterations.
@@ -14,8 +14,8 @@ pub(super) struct Posterior {
     pub spreads: Vec<f64>,
 }
 
-/// The most likely unknowns, with a normal prior about 0 with `spreads`. Each row is linear about `at`: its slopes, and
-/// its residual there. Rows have errors of `noise`, with long tails.
+/// The most likely unknowns, with a normal prior about 0 of standard deviations `spreads`. Each row is linearized about
+/// `at`: its slopes, and its residual there. Rows have errors of standard deviation `noise`, with long tails.
 pub(super) fn posterior(
     rows: &[(Vec<f64>, f64)],
     at: &[f64],
@@ -51,8 +51,8 @@ pub(super) fn posterior(
     Posterior { spreads: (0..count).map(|place| variance(place).sqrt()).collect(), found }
 }
 
-/// Logarithm of the marginal likelihood of rows over all unknowns, up to a constant of their number; rows have slopes,
-/// and residuals where the unknowns are 0.
+/// Logarithm of the marginal likelihood of rows over all unknowns, up to a constant that depends on the number of rows.
+/// Rows have slopes, and residuals at unknowns of 0.
 pub(super) fn log_evidence(rows: &[(Vec<f64>, f64)], spreads: &[f64], noise: f64) -> f64 {
     let covariance = |(one, (slopes, _)): (usize, &(Vec<f64>, f64))| {
         let with = rows.iter().enumerate().map(|(other, (others, _))| {
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// One unknown and one row: the mean of both, weighted by the inverse of their variances.
+    /// One unknown and one row: the result is their mean, weighted by the inverse of their variances.
     #[test]
     fn a_row_and_a_prior_share_what_is_found() {
         let Posterior { found, spreads } = posterior(&[(vec![1.0], 0.01)], &[0.0], &[0.1], 0.05);
@@ -129,7 +129,7 @@ mod tests {
         assert!((spreads[0] - (weight + 100.0).powf(-0.5)).abs() < 1e-6, "{spreads:?}");
     }
 
-    /// One row, whose variance is the sum of its unknown's and its noise.
+    /// One row: its variance is the sum of its unknown's variance and its noise.
     #[test]
     fn how_likely_a_row_is() {
         let found = log_evidence(&[(vec![2.0], 0.3)], &[0.1], 0.05);

@@ -10,7 +10,7 @@
 //!
 //! # Source
 //!
-//! pytorch/kineto, `libkineto/src/output_json.cpp`; PyTorch, `torch/csrc/profiler/util.cpp` for what it says of NCCL.
+//! pytorch/kineto, `libkineto/src/output_json.cpp`; PyTorch, `torch/csrc/profiler/util.cpp` for the arguments of NCCL.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ struct Operator {
 ///
 /// # Errors
 ///
-/// What is there instead of a trace of PyTorch's profiler with kernels of a GPU, and where it ends.
+/// Why the text is not a trace of PyTorch's profiler with kernels of a GPU; for a truncated trace, where it ends.
 pub fn read(text: &str) -> Result<Profile, UnusableFile> {
     let trimmed = text.trim_start_matches('\u{feff}').trim_start();
     let trace: Trace<'_> = if trimmed.starts_with('[') {
@@ -131,7 +131,7 @@ pub fn read(text: &str) -> Result<Profile, UnusableFile> {
             "a timeline of this program, not a trace of PyTorch's profiler\nhint: `planner chart` draws it".to_owned(),
         ));
     }
-    // Times are relative to the first, so that floats hold them to the nanosecond.
+    // Times are relative to the first event, so that floats represent them to the nanosecond.
     let starts = trace.events.iter().filter_map(|event| event.ts);
     let zero = starts.fold(f64::INFINITY, f64::min);
     let span = |event: &Event<'_>| {
@@ -196,7 +196,7 @@ pub fn read(text: &str) -> Result<Profile, UnusableFile> {
 #[derive(Default)]
 struct Host {
     operators: BTreeMap<u64, Operator>,
-    /// Spans in which a thread computes gradients, and in which it runs the update, by thread.
+    /// Spans in which a thread computes gradients, and spans in which it runs the update, by thread.
     gradients: Spans,
     updates: Spans,
     steps: Vec<[Nanos; 2]>,
@@ -250,7 +250,7 @@ impl Host {
     fn phase(&self, operator: &Operator, class: Class) -> Phase {
         let is_in = |spans: &Spans| {
             let spans = spans.get(&operator.thread).map_or(&[][..], Vec::as_slice);
-            // Of nested spans, the last that starts before the operator, or one that contains it.
+            // Of nested spans, the last one that starts before the operator, or one that contains that span.
             let before = spans.partition_point(|[start, _]| *start <= operator.start);
             spans[..before].iter().rev().take(DEEPEST).any(|[_, end]| operator.start < *end)
         };
@@ -280,12 +280,12 @@ fn thread(event: &Event<'_>) -> String {
     format!("{} {}", event.pid, event.tid)
 }
 
-/// Arguments of an event; default where they have another form.
+/// Arguments of an event; the default if they have another form.
 fn arguments(event: &Event<'_>) -> Arguments {
     event.args.and_then(|args| serde_json::from_str(args.get()).ok()).unwrap_or_default()
 }
 
-/// A number; older traces write it as a text.
+/// A number; older traces write numbers as text.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
@@ -301,7 +301,7 @@ fn words(values: &[Value]) -> Vec<String> {
 }
 
 impl Arguments {
-    /// The collective of the arguments, if they have one.
+    /// The collective that the arguments describe, if any.
     fn exchange(&self) -> Option<ProfiledCollective> {
         let name = self.collective.as_deref()?.trim_start_matches('_');
         let (collective, elements) = match name {
@@ -332,7 +332,7 @@ impl Arguments {
     }
 }
 
-/// The stride of a list of ranks, or of its text, if it is uniform.
+/// The stride of a list of ranks, or of the text of such a list, if it is uniform.
 fn stride(ranks: &Value) -> Option<u32> {
     let text = ranks.as_str();
     let listed = text.and_then(|text| serde_json::from_str(text).ok());

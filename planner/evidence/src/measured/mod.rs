@@ -7,7 +7,7 @@ mod operators;
 pub mod profile;
 pub mod timeline;
 
-/// Reason why a file of measurements cannot be used, with a hint on what would.
+/// Reason why a file of measurements cannot be used, with a hint on what can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnusableFile(pub(crate) String);

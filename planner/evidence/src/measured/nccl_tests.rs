@@ -9,16 +9,17 @@
 //! # Avg bus bandwidth    : 745.53
 //! ```
 //!
-//! Columns between the type and the first time differ between versions, so times are counted from the right. `size` is
-//! that of the whole buffer, as in [`Collective`]. A file may hold several tables, lines of other programs, and
-//! prefixes that launchers put before lines.
+//! The columns between the type and the first time differ between versions, so times are counted from the right. `size`
+//! is the size of the whole buffer, as in [`Collective`]. A file may contain several tables, lines of other programs,
+//! and prefixes that launchers put before lines.
 //!
 //! # Source
 //!
-//! NVIDIA/nccl-tests, `src/common.cu` and `src/util.cu`; the older forms as its issues show them.
+//! NVIDIA/nccl-tests, `src/common.cu` and `src/util.cu`; for the older forms, issues of that repository.
 
 use std::collections::BTreeMap;
 
+use ir::cluster::MeasuredTime;
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 use traces::statistics::{MEDIAN, quantile};
@@ -32,23 +33,13 @@ pub struct NcclRun {
     pub collective: Collective,
     /// Number of ranks on each host, hosts in order of appearance.
     pub ranks_by_host: Vec<u32>,
-    /// GPU of the first rank, as its driver names it.
+    /// GPU of the first rank, by the name that its driver gives.
     pub gpu: String,
-    /// The rows, in the order of the file.
-    pub rows: Vec<NcclRow>,
-    /// Rows that were left out, each with its line and the reason.
+    /// The rows in the order of the file: the size of the whole buffer, and the mean of the out-of-place and in-place
+    /// times.
+    pub rows: Vec<MeasuredTime>,
+    /// Rows that were left out, each with its line number and the reason.
     pub left_out: Vec<String>,
-}
-
-/// A row: a buffer size and its time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NcclRow {
-    /// Line in the file, from 1.
-    pub line: usize,
-    /// Bytes of the whole buffer.
-    pub bytes: Bytes,
-    /// Mean of the out-of-place and the in-place time.
-    pub time: Seconds,
 }
 
 impl NcclRun {
@@ -58,7 +49,7 @@ impl NcclRun {
     }
 }
 
-/// The error of a table or a list of ranks that begins in a line.
+/// The error of a table, or of a list of ranks, that begins on a line.
 fn unusable(line: usize, why: &str) -> UnusableFile {
     UnusableFile(format!("line {line}: {why}"))
 }
@@ -77,13 +68,15 @@ const TESTS: [(&str, Collective); 6] = [
 const OTHER_TESTS: [&str; 5] =
     ["reduce_perf", "gather_perf", "scatter_perf", "hypercube_perf", "alltoallv_perf"];
 
-/// Number of columns of time, algorithm and bus bandwidth and wrong elements, out of place and in place.
+/// Number of columns with measurements: time, algorithm bandwidth, bus bandwidth and wrong elements, each out of place
+/// and in place.
 const MEASURED: usize = 8;
 
-/// Largest relative difference of a bus bandwidth from a collective's factor, as both are rounded.
+/// Largest relative difference between the ratio of the two bandwidths and a collective's factor; both bandwidths are
+/// rounded.
 const ROUNDING: f64 = 0.02;
 
-/// GB/s below which bandwidths are rounded too much to derive a factor.
+/// Bandwidth in GB/s below which the table rounds too much to derive a factor.
 const TELLING: f64 = 5.0;
 
 /// Returns whether a text looks like output of nccl-tests.
@@ -91,11 +84,11 @@ pub fn is_like(text: &str) -> bool {
     text.lines().any(|line| is_heading(without_prefix(line)))
 }
 
-/// The tables of an output. `name` is that of its file, which may contain the name of the test.
+/// The tables of an output. `name` is the name of its file, which may contain the name of the test.
 ///
 /// # Errors
 ///
-/// What is wrong in which line. Single rows that cannot be used are [`NcclRun::left_out`].
+/// What is wrong on which line. Single rows that cannot be used are in [`NcclRun::left_out`] instead.
 pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, UnusableFile> {
     let mut runs = Vec::new();
     let mut head = Head::default();
@@ -116,7 +109,7 @@ pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, UnusableFile> {
             runs.extend(table.take().map(|table| table.finish(name)).transpose()?);
             head = Head { test: head.test.take(), ..Head::default() };
         } else if let Some(rank) = RankLine::of(line) {
-            // The test prints nothing before its ranks.
+            // A test prints nothing before its list of ranks.
             if let Some(table) = table.take() {
                 runs.push(table.finish(name)?);
                 head = Head::default();
@@ -193,14 +186,15 @@ impl<'a> RankLine<'a> {
     }
 }
 
-/// A table, as far as it was read.
+/// A table, as far as it has been read.
 #[derive(Default)]
 struct Table {
     line: usize,
     head: Head,
-    rows: Vec<NcclRow>,
+    rows: Vec<MeasuredTime>,
     left_out: Vec<String>,
-    /// Precise ratios of bus to algorithm bandwidth; the operation, and whether in-place values were checked.
+    /// Ratios of bus to algorithm bandwidth that are precise enough; the operation; and whether in-place values were
+    /// checked.
     factors: Vec<f64>,
     operation: String,
     is_checked_in_place: bool,
@@ -221,7 +215,7 @@ impl Table {
     fn row(&mut self, line: usize, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
-        // A row begins with its size and its count; other lines are of other programs.
+        // A row begins with its size and its count; other lines belong to other programs.
         let (Some(bytes), Some(_)) = (number(0), number(1)) else { return };
         if words.len() < MEASURED + 3 {
             let words = words.len();
@@ -255,13 +249,13 @@ impl Table {
             words[3].clone_into(&mut self.operation);
         }
         self.is_checked_in_place |= in_place.1.is_some();
-        // All-to-all does not check in-place values, and does other work in place.
+        // All-to-all does not check in-place values, and does different work in place.
         let times = match (apart.1, in_place.1) {
             (Some(_), None) => apart.0,
             _ => f64::midpoint(apart.0, in_place.0),
         };
-        let time = Seconds::new(times * 1e-6);
-        self.rows.push(NcclRow { line, bytes: Bytes::new(bytes), time });
+        let seconds = Seconds::new(times * 1e-6);
+        self.rows.push(MeasuredTime { bytes: Bytes::new(bytes), seconds });
     }
 
     fn finish(self, name: &str) -> Result<NcclRun, UnusableFile> {
@@ -281,7 +275,7 @@ impl Table {
         })
     }
 
-    /// The collective, by the output, else by the file's name, else by the columns.
+    /// The collective, from the output, else from the file's name, else from the columns.
     fn collective(&self, name: &str) -> Result<Collective, UnusableFile> {
         let line = self.line;
         if let Some(test) = self.head.test.or_else(|| named_test(name)) {
@@ -321,7 +315,8 @@ impl Table {
     }
 }
 
-/// Errors above it are counts: older tests print the largest error, newer ones the number of wrong elements.
+/// Largest value in the error column of a correct result. Older tests print the largest error there, newer ones the
+/// number of wrong elements.
 const LARGEST_ERROR: f64 = 0.1;
 
 /// The test whose name is in a line.

@@ -1,7 +1,7 @@
 //! Profiles of Nsight Systems, from the rows of its export: kernels by name and GPU, and ranges that programs mark.
 //!
-//! Shapes, and the operators that launched kernels, are not recorded: kernels are compared by class. A range whose name
-//! begins with `step`, `iteration`, `train_step` or `ProfilerStep` is a step.
+//! Shapes, and the operators that launched the kernels, are not recorded, so kernels are compared by class. A range
+//! is a step if its name, without a number at its end, is `step`, `iter`, `iteration`, `train_step` or `ProfilerStep`.
 //!
 //! # Source
 //!
@@ -34,14 +34,14 @@ pub struct RangeRow {
     pub text: String,
 }
 
-/// Prefixes of names of ranges that mark steps.
+/// Names of ranges that mark steps, without their numbers.
 const STEPS: [&str; 5] = ["step", "iteration", "iter", "train_step", "profilerstep"];
 
 /// The profile of each GPU.
 ///
 /// # Errors
 ///
-/// Where no kernel was.
+/// If no kernel was recorded.
 pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profile>, UnusableFile> {
     let starts = kernels.iter().map(|row| row.span[0]).chain(ranges.iter().map(|row| row.span[0]));
     let Some(zero) = starts.min().filter(|_| !kernels.is_empty()) else {
@@ -57,7 +57,7 @@ pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profil
     let mut steps: Vec<[Nanos; 2]> =
         ranges.iter().filter(|row| is_step(&row.text)).map(|row| span(row.span)).collect();
     steps.sort();
-    // Each rank of a host marks its own steps; overlapping ones count as one.
+    // Each rank of a host marks its own steps; steps that overlap count as one.
     steps.dedup_by(|next, before| next[0] < before[1]);
     let mut by_device: BTreeMap<i64, Vec<ProfiledKernel>> = BTreeMap::new();
     for (row, call) in kernels.iter().zip(0..) {

@@ -14,18 +14,18 @@ use super::profile::ProfiledWork;
 pub(super) struct Call<'a> {
     /// Name, such as `aten::mm`.
     pub name: &'a str,
-    /// Sizes of its inputs; empty for those that are not tensors.
+    /// Sizes of the inputs; empty for inputs that are not tensors.
     pub dims: &'a [Vec<u64>],
     /// Types of its inputs, such as `c10::BFloat16`.
     pub types: &'a [String],
-    /// Values of its inputs, where they are numbers or booleans.
+    /// Values of the inputs that are numbers or booleans.
     pub values: &'a [String],
 }
 
-/// Bytes below which inputs are often still in the cache.
+/// Size in bytes below which inputs are often still in the cache.
 const LEAST_BYTES: u64 = 64 << 20;
 
-/// Operators that read each input once and write one output as large as the largest.
+/// Operators that read each input once and write one output of the size of the largest input.
 const POINTWISE: [&str; 14] = [
     "aten::add",
     "aten::sub",
@@ -44,7 +44,7 @@ const POINTWISE: [&str; 14] = [
 ];
 
 impl Call<'_> {
-    /// The work of the call, where it is known.
+    /// The work of the call, if it is known.
     pub(super) fn work(&self) -> Option<ProfiledWork> {
         let name = self.name;
         match name {
@@ -69,7 +69,8 @@ impl Call<'_> {
             .then_some(ProfiledWork::Product(shape, precision))
     }
 
-    /// Queries come first, or after the output's gradient; PyTorch's own interface has heads before positions.
+    /// The queries are the first input, or follow the output's gradient. In PyTorch's own interface, the dimension of
+    /// heads is before that of positions.
     fn attention(&self) -> Option<ProfiledWork> {
         // The tuple is: backward or not, heads before positions or not, index of the causal flag.
         let (is_backward, heads_first, mask) = match self.name {
@@ -94,7 +95,7 @@ impl Call<'_> {
         if sequence != length || [batch, sequence, heads, kv_heads, head_dim].contains(&0) {
             return None;
         }
-        // Without the flag, attention is taken as causal, as in decoders.
+        // Without the flag, attention is assumed to be causal, as in decoders.
         let causal = self.values.get(mask).is_none_or(|value| value != "False");
         let shape = SelfAttentionShape { batch, sequence, heads, kv_heads, head_dim, causal };
         Some(if is_backward {
@@ -121,7 +122,7 @@ impl Call<'_> {
     }
 }
 
-/// The precision of products of a type.
+/// The precision of matrix products with inputs of a type.
 pub(super) fn precision(name: &str) -> Option<Precision> {
     match name.trim_start_matches("c10::").to_ascii_lowercase().as_str() {
         "bfloat16" => Some(Precision::Bf16),
@@ -148,7 +149,7 @@ pub(super) fn bytes_of(name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A trace may contain any sizes; work that no memory could hold is unknown.
+    /// A trace may contain any sizes; work that would not fit in any memory is unknown.
     #[test]
     fn sizes_that_overflow_are_no_work() {
         let large = u64::MAX / 2;

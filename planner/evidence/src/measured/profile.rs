@@ -1,4 +1,4 @@
-//! Profile of a rank: kernels, with the work of each where known, and steps.
+//! Profile of a rank: its kernels, with the work of each if known, and its steps.
 
 use cost_models::{MatmulShape, SelfAttentionShape};
 use ir::cluster::Precision;
@@ -10,7 +10,7 @@ use ir::units::{Bytes, Nanos, Seconds};
 pub struct Profile {
     /// The rank, if recorded.
     pub rank: Option<u32>,
-    /// Name of its GPU, as the driver has it.
+    /// Name of its GPU, as the driver gives it.
     pub gpu: Option<String>,
     /// Start and end of each step on the host; ordered by start.
     pub steps: Vec<[Nanos; 2]>,
@@ -110,7 +110,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The purpose, by a group's description, as in PyTorch's device meshes and Megatron-Core.
+    /// The purpose, from a group's description in PyTorch's device meshes and Megatron-Core.
     pub fn of(description: &str) -> Option<Self> {
         let name = description.to_ascii_lowercase();
         let words = |words: &[&str]| {
@@ -130,11 +130,11 @@ impl Purpose {
 }
 
 impl Class {
-    /// The class, by a kernel's name.
+    /// The class, from a kernel's name.
     ///
     /// # Source
     ///
-    /// Names of NCCL, FlashAttention, cuDNN, cuBLAS, CUTLASS, hipBLASLt and PyTorch, as published traces have them.
+    /// Names of kernels of NCCL, FlashAttention, cuDNN, cuBLAS, CUTLASS, hipBLASLt and PyTorch in published traces.
     pub fn of_kernel(name: &str) -> Self {
         let lower = name.to_ascii_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -155,11 +155,12 @@ impl Class {
         }
     }
 
-    /// Returns whether kernels of the class may belong to an operator with that work.
+    /// Returns whether kernels of the class may belong to an operator with the given work.
     pub(super) const fn does(self, work: &ProfiledWork) -> bool {
         match work {
             ProfiledWork::Collective(_) => matches!(self, Self::Exchange),
-            // A product may move data first, or sum the partial results of several multiprocessors.
+            // A product may include kernels that move data first, or that sum the partial results of several
+            // multiprocessors.
             ProfiledWork::Product(..) => matches!(self, Self::Product | Self::Memory),
             ProfiledWork::AttentionForward(..) | ProfiledWork::AttentionBackward(..) => {
                 matches!(self, Self::AttentionForward | Self::AttentionBackward | Self::Memory)
@@ -192,7 +193,7 @@ impl Class {
 }
 
 impl Profile {
-    /// The steady steps: all but the first, which may warm up, if there are several.
+    /// The steady steps: if there are several, all but the first, which may include warm-up.
     pub fn steady_steps(&self) -> &[[Nanos; 2]] {
         if self.steps.len() > 1 { &self.steps[1..] } else { &self.steps }
     }

@@ -1,7 +1,7 @@
-//! Timeline of a profile, in the form of predicted ones: one step of each rank, from its first kernel on.
+//! Timeline of a profile, in the form of predicted timelines: one step of each rank, from its first kernel on.
 //!
-//! Consecutive kernels of one part of a step are one action, from the first to the last. A micro-batch begins where
-//! forward follows backward. Pipeline stages are not recorded: all actions are of stage 0.
+//! Consecutive kernels of one part of a step form one action, from the first kernel to the last. A micro-batch begins
+//! where forward follows backward. Pipeline stages are not recorded, so all actions belong to stage 0.
 
 use ir::collective::Collective;
 use ir::schedule::{Action, ActionKind};
@@ -22,7 +22,7 @@ fn track(profile: &Profile, nth: u32) -> Track {
     let all = [Nanos::ZERO, Nanos::new(u64::MAX)];
     let step = profile.middle_step().unwrap_or(all);
     let kernels: Vec<&ProfiledKernel> = profile.kernels_in(step).collect();
-    // The host runs ahead, so a step is shown from its own first kernel.
+    // The host runs ahead of the GPU, so a step is shown from its own first kernel.
     let zero = kernels.first().map_or(Nanos::ZERO, |kernel| kernel.span[0]);
     let rank = profile.rank.unwrap_or(nth);
     let mut events = Vec::new();

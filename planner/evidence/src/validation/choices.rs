@@ -1,4 +1,5 @@
-//! Decisions by prediction, rather than errors: whether the layout that a search would choose is the fastest measured.
+//! Quality of decisions by prediction, rather than errors: whether the layout that a search would choose is the fastest
+//! one that was measured.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::{Predicted, Validated};
 /// Relative difference of times below which layouts count as equal.
 const ALIKE: f64 = 0.03;
 
-/// Quality of the choice between layouts of one problem, over the groups of a file's rows that differ only in their
+/// Quality of the choice between layouts, over the groups of a file's rows. The rows of a group differ only in their
 /// layout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regret {
@@ -18,7 +19,8 @@ pub struct Regret {
     pub file: String,
     /// Number of groups of rows that differ only in their layout.
     pub groups: usize,
-    /// Mean regret: excess time of the layout that a search of the group's would show first over the fastest measured.
+    /// Mean regret over groups. The regret of a group is the excess time of the layout that a search among the group's
+    /// layouts would show first, relative to the fastest measured layout.
     pub mean: f64,
     /// Largest regret.
     pub worst: f64,
@@ -26,7 +28,7 @@ pub struct Regret {
     pub worst_id: String,
     /// Row that was fastest in that group.
     pub best_id: String,
-    /// Pairs of rows of a group whose times differ by more than 3 %.
+    /// Number of pairs of rows of a group whose measured times differ by more than 3 %.
     pub pairs: usize,
     /// Number of these pairs that are predicted in the right order.
     pub ordered: usize,
@@ -40,8 +42,9 @@ struct Timed<'a> {
     predicted: &'a Predicted,
 }
 
-/// The row whose layout a search of these alone would show first, of those with the usual headroom if there are any;
-/// where the rows' frameworks differ, or single layers were measured, the row that is predicted fastest.
+/// The row whose layout a search among only these layouts would show first. Layouts that fit with the usual headroom
+/// are preferred, if there are any. If the frameworks of the rows differ, or single layers were measured, the row with
+/// the shortest predicted time.
 fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
     let time = |row: &Timed<'_>| row.predicted.step_time_seconds;
     let fastest = rows.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
@@ -69,7 +72,7 @@ fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
 }
 
 impl Regret {
-    /// The regret over a file's runs; `None` where no two differ only in their layout.
+    /// The regret over a file's runs; `None` if no two runs differ only in their layout.
     pub fn of(file: &str, runs: &[Validated]) -> Option<Self> {
         Self::by(file, runs, |run| run.predicted.as_ref().ok())
     }
@@ -128,7 +131,7 @@ impl Regret {
         })
     }
 
-    /// The regret over the groups of both.
+    /// The regret over the groups of both files.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let groups = self.groups + other.groups;
@@ -144,16 +147,16 @@ impl Regret {
     }
 }
 
-/// Runs that worked, and those of them that are predicted to exceed memory.
+/// Runs that worked, and those among them that are predicted not to fit in memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fits {
     /// Number of runs that worked, with or without a measured peak.
     pub ran: usize,
-    /// Runs that worked, but are predicted not to fit.
+    /// Runs that worked but are predicted not to fit.
     pub rejected: Vec<Rejected>,
 }
 
-/// A run that worked and is predicted not to fit.
+/// A run that worked but is predicted not to fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rejected {
     /// Name of the file.

@@ -9,7 +9,8 @@ use super::run::Unsupported;
 pub(super) struct Columns(Map<String, Value>);
 
 impl Columns {
-    /// The columns of a row; a row that is not an object is put in the column of the time, where the error is reported.
+    /// The columns of a row. A row that is not an object is put into the column of the time, where the error is
+    /// reported.
     pub(super) fn new(value: Value) -> Self {
         match value {
             Value::Object(fields) => Self(fields),
@@ -91,7 +92,7 @@ impl Columns {
         })
     }
 
-    /// Text of several columns, equal for rows where all these are equal.
+    /// Text of several columns, which is equal for two rows if all these columns are.
     pub(super) fn texts(&self, paths: &[String]) -> String {
         let text = |path: &String| self.value(path).map(Value::to_string).unwrap_or_default() + ";";
         paths.iter().map(text).collect()

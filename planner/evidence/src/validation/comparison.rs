@@ -30,7 +30,7 @@ impl Quantity {
         }
     }
 
-    /// Name in words, without the unit.
+    /// Description of the quantity, without the unit.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::StepTimeSeconds => "time of a step",
@@ -50,11 +50,12 @@ pub struct Comparison {
     /// Accuracy over the rows with a prediction.
     #[serde(flatten)]
     pub accuracy: Accuracy,
-    /// Accuracy with constants fitted without each row's source, or with the built-in ones if these are such.
+    /// Accuracy with constants fitted without each row's source; for sources that are not in the fit, the built-in
+    /// constants.
     pub left_out: Accuracy,
-    /// Accuracy by group: by GPU and precision, or by kind and size of kernels.
+    /// Accuracy by group: by GPU and precision, or by kind and size of kernel.
     pub groups: BTreeMap<String, Accuracy>,
-    /// Each row with the quantity.
+    /// All rows that state the quantity.
     pub rows: Vec<ComparedRow>,
 }
 
@@ -70,18 +71,19 @@ pub enum ComparedRow {
         measured: f64,
         /// Predicted value, in the same unit.
         predicted: f64,
-        /// Prediction with constants fitted without the row's source; absent for kernels, and where these are the
-        /// built-in ones.
+        /// Prediction with constants fitted without the row's source; absent for kernels, and for sources that are not
+        /// in the fit.
         #[serde(skip_serializing_if = "Option::is_none")]
         left_out: Option<f64>,
-        /// The 80 % interval of the measured value, as shipped; absent for a kernel.
+        /// The shipped 80 % interval of the measured value; absent for a kernel.
         #[serde(skip_serializing_if = "Option::is_none")]
         interval: Option<[f64; 2]>,
-        /// Standard deviation of the logarithm of measured over predicted, to which the interval is proportional; 1 for
-        /// memory.
+        /// Standard deviation of the logarithm of measured over predicted, to which the interval's width is
+        /// proportional; 1 for memory.
         #[serde(skip_serializing_if = "Option::is_none")]
         deviation: Option<f64>,
-        /// Stack of the measurement: a framework on a kind of GPU; for memory, a framework; empty for a kernel.
+        /// Stack of the measurement: for time, a framework on a kind of GPU; for memory, a framework; empty for a
+        /// kernel.
         #[serde(skip_serializing_if = "String::is_empty")]
         stack: String,
         /// Terms of the prediction, in the same unit; empty for a kernel.

@@ -1,4 +1,4 @@
-//! Contradictions within a run, of which neither number can be trusted.
+//! Contradictions within a run. If two numbers contradict each other, neither can be trusted.
 
 use ir::layout::Layout;
 use ir::units::Bytes;
@@ -6,21 +6,23 @@ use ir::units::Bytes;
 use super::run::{MeasuredMemory, MeasuredPlan, Unsupported};
 use planner_core::problem::Problem;
 
-/// Largest ratio between a step time and the time from a throughput: these are rounded, and logs skip a slow step or
-/// two.
+/// Largest accepted ratio between a step time and the time that follows from a throughput: both are rounded, and logs
+/// skip one or two slow steps.
 const SAME_TIME: f64 = 1.1;
 
-/// Largest ratio between parameter counts: sources leave out embeddings, or round up to the name of the model.
+/// Largest accepted ratio between parameter counts: sources leave out embeddings, or round to the number in the model's
+/// name.
 const SAME_PARAMETERS: f64 = 1.5;
 
-/// Largest ratio between a GPU's memory and its nominal one: names count 10^9 bytes, drivers hold some.
+/// Largest accepted ratio between a GPU's memory and its nominal memory: product names count in 10^9 bytes, and drivers
+/// reserve some.
 const SAME_CAPACITY: f64 = 1.1;
 
 /// Checks that the batch, the model and the time of a run are consistent.
 ///
 /// # Errors
 ///
-/// What is stated, and what follows from the rest of the row.
+/// The stated number, and the one that follows from the rest of the row.
 pub(super) fn check(
     plan: &MeasuredPlan,
     problem: &Problem,
@@ -74,7 +76,7 @@ pub(super) fn check(
 ///
 /// # Errors
 ///
-/// Both numbers.
+/// The measured memory and that of the GPU.
 pub(super) fn check_memory(memory: MeasuredMemory, capacity: Bytes) -> Result<(), Unsupported> {
     if memory.bytes.as_f64() <= capacity.as_f64() * SAME_CAPACITY {
         return Ok(());

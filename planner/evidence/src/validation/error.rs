@@ -3,7 +3,7 @@
 use ir::text::json::JsonError;
 use ir::text::printable;
 
-/// Reason why a file is not one of measured runs.
+/// Reason why a file does not contain measured runs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {

@@ -5,7 +5,7 @@ use ir::units::BytesPerSecond;
 
 use super::run::{MeasuredCluster, Unsupported};
 
-/// The cluster of a run: a preset, with the run's own links and nodes where stated.
+/// The cluster of a run: a preset, with the run's own nodes and links if it states them.
 pub(super) fn cluster(
     stated: &MeasuredCluster,
     mut cluster: Cluster,
@@ -29,14 +29,15 @@ pub(super) fn cluster(
 fn set_node(cluster: &mut Cluster, gpus: u32, has_switches: bool) {
     cluster.gpus_per_node = gpus;
     match cluster.levels.first_mut() {
-        // A network domain that was a node gets the new size; larger domains stay.
+        // A network domain that equalled a node gets the new size; larger domains keep theirs.
         Some(node) if node.ranks.is_some_and(|ranks| ranks <= 8) => {
             node.ranks = Some(gpus);
             if has_switches {
                 node.wiring = None;
             }
         }
-        // Adds a level for nodes of several GPUs to a preset with one: four superchips have direct links to each other.
+        // Adds a level for nodes of several GPUs to a preset with one GPU per node: four superchips have direct links
+        // to each other.
         Some(network) if network.ranks.is_none() && gpus > 1 => {
             let node = NetworkLevel {
                 name: "NVLink 4".to_owned(),
@@ -56,8 +57,8 @@ fn set_node(cluster: &mut Cluster, gpus: u32, has_switches: bool) {
 ///
 /// # Source
 ///
-/// Quad GH200 (Alps, JUPITER, Isambard-AI): six links of 25 GB/s to each of three.
+/// Quad GH200 (Alps, JUPITER, Isambard-AI): six links of 25 GB/s to each of the three others.
 const QUAD_BANDWIDTH: f64 = 450e9;
 
-/// Latency of direct links relative to that of the network between nodes: 1 us of 5, as in the preset of H200.
+/// Latency of direct links relative to that of the network between nodes: 1 us to 5 us, as in the preset of H200.
 const DIRECT_LATENCY: f64 = 0.2;

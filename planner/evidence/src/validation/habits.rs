@@ -4,11 +4,11 @@ use ir::framework::Framework;
 use serde::de::Error as _;
 use serde_json::{Map, Value};
 
-/// A framework with some habits replaced, by a merge patch of its file (RFC 7386), or null for none.
+/// A framework with some habits replaced by a merge patch of its file (RFC 7386); null stands for no patch.
 ///
 /// # Errors
 ///
-/// What results is no framework.
+/// The result is not a valid framework.
 pub(super) fn with_habits(framework: &Framework, habits: &Value) -> serde_json::Result<Framework> {
     if habits.is_null() {
         return Ok(framework.clone());

@@ -9,32 +9,33 @@ use super::left_out::source;
 use super::prediction_spread::PredictionSpread;
 use super::{Quantity, Validated};
 
-/// Share of measured steps, or of their peak memory, within the intervals derived from the other sources.
+/// Share of measured step times, or of measured peaks of memory, that lie within intervals derived from the other
+/// sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Coverage {
-    /// Share that the intervals are meant to contain.
+    /// Share that the intervals are intended to contain.
     pub share: f64,
     /// Number of sources.
     pub sources: usize,
-    /// Number of steps or peaks.
+    /// Number of measured steps or peaks.
     pub rows: usize,
-    /// Share that their intervals contain, in the mean of the sources.
+    /// Share that lies within the intervals, as the mean over sources.
     pub contained: f64,
-    /// Share that the intervals contain which predictions ship with, in the mean of the sources: of rows that these were
-    /// made of, what they were made to contain.
+    /// Share that lies within the shipped intervals, as the mean over sources. For rows that the shipped intervals were
+    /// derived from, this is the share that they were constructed to contain.
     pub contained_as_shipped: f64,
-    /// As `contained`, of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts
-    /// by the number of its source's.
+    /// `contained` for thirds of the steps or peaks: those with the narrowest intervals, the next, and the widest. Each
+    /// step or peak is weighted by the inverse of the number of its source's.
     pub contained_by_width: [f64; 3],
-    /// Half of an interval's width, as a share of the prediction, in the mean of the sources.
+    /// Half of an interval's width, as a share of the prediction, as the mean over sources.
     pub half_width: f64,
 }
 
-/// Scores of measured values, predicted without their source, each with its deviation, by source and stack.
+/// Scores of measured values against predictions without their source, each with its deviation, by source and stack.
 type Scores<'a> = BTreeMap<&'a str, BTreeMap<String, Vec<[f64; 2]>>>;
 
-/// Coverage of a quantity's intervals, each derived from the other sources: where one of them has the row's stack, from
-/// stacks that several sources have; else from all.
+/// Coverage of a quantity's intervals, each derived from the other sources. If another source has the row's stack, the
+/// interval is derived from stacks that several sources have; otherwise from all stacks.
 pub fn coverage<'a>(
     quantity: Quantity,
     runs: impl Iterator<Item = &'a (String, Validated)>,
@@ -57,7 +58,7 @@ pub fn coverage<'a>(
     let is_known = |source: &str, stack: &str| {
         scores.iter().any(|(other, of)| *other != source && of.contains_key(stack))
     };
-    // Scores of each other source, of all its stacks or of those that some other source has too.
+    // Scores of each other source: of all its stacks, or only of those that another source has too.
     let alike = |known: bool, without: &str| -> Vec<Vec<f64>> {
         let others = scores.iter().filter(|(source, _)| **source != without);
         let of_each = others.map(|(source, of)| {
@@ -105,14 +106,14 @@ pub fn coverage<'a>(
     all
 }
 
-/// An interval, whether it contains the measured value (1, else 0), and how much it counts.
+/// An interval's width, whether it contains the measured value (1, else 0), and its weight.
 struct Interval {
     width: f64,
     contained: f64,
     weight: f64,
 }
 
-/// The share that is contained in each third of the weight.
+/// The share that is contained, for each third of the total weight.
 fn thirds(intervals: &[Interval]) -> [f64; 3] {
     let total: f64 = intervals.iter().map(|it| it.weight).sum();
     let [mut contained, mut weights] = [[0.0; 3]; 2];

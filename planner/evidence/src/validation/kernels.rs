@@ -1,5 +1,5 @@
-//! Comparison of predictions with measured kernels: tables with a column for each size and the time in milliseconds,
-//! each of one GPU, named at the end of the file's name.
+//! Comparison of predictions with measured kernels. The tables have a column for each size, and the time in
+//! milliseconds. Each table is for one GPU, which is named at the end of the file's name.
 
 use std::collections::BTreeMap;
 
@@ -34,14 +34,14 @@ const KINDS: [(TableKind, &str); 3] = [
     (TableKind::Collective, "collective,num_ranks,message_bytes,latency_ms"),
 ];
 
-/// Seconds from which kernels are evaluated separately from those dominated by their launch.
+/// Seconds above which kernels are evaluated separately from kernels that are dominated by their launch.
 const LONG_PRODUCT: f64 = 10e-6;
 const LONG_ATTENTION: f64 = 20e-6;
 
-/// Bytes from which messages are evaluated separately from those dominated by latency.
+/// Bytes above which messages are evaluated separately from messages that are dominated by latency.
 const LARGE_MESSAGE: u64 = 64 << 10;
 
-/// Reads the rows of a table, each named by its line number, with the header as line 1.
+/// Reads the rows of a table. Each is named by its line number, where the header is line 1.
 pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default().trim();
@@ -65,7 +65,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
             let measured = if cells.len() == num_columns {
                 time(&cells)
             } else {
-                // A comma within a number shifts the following cells.
+                // A comma within a number would shift the following cells.
                 let message = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
                 Err(Unsupported::new(message))
             };
@@ -114,7 +114,7 @@ fn count(cells: &[&str], place: usize, name: &str) -> Result<u64, Unsupported> {
     number.ok_or_else(|| Unsupported::new(format!("`{name}` is `{cell}`")))
 }
 
-/// Checks that the GPU has a rate for the precision of a product or an attention.
+/// Checks that the GPU has a rate for the precision of a product or of attention.
 fn check(cluster: &Cluster, precision: Precision) -> Result<Precision, Unsupported> {
     if cluster.gpu.peak.contains_key(&precision) {
         return Ok(precision);

@@ -1,10 +1,10 @@
-//! Predictions with constants fitted without a run's source, as for a new source.
+//! Predictions with constants fitted without a run's source, as if the source were new.
 
 use cost_models::constants;
 
 use super::setup::Setup;
 
-/// Sources with several files, by the common prefix of their names.
+/// Sources that have several files, by the common prefix of the file names.
 const OF_SEVERAL_FILES: [&str; 11] = [
     "alpa",
     "dgxc",
@@ -19,15 +19,15 @@ const OF_SEVERAL_FILES: [&str; 11] = [
     "vtrain",
 ];
 
-/// The source of a file of rows, by its name.
+/// The source of a file of rows, from the file's name.
 pub fn source(file: &str) -> &str {
     let name = file.strip_prefix("runs_").unwrap_or(file);
     let name = name.rsplit_once('.').map_or(name, |(name, _)| name);
     OF_SEVERAL_FILES.into_iter().find(|several| name.starts_with(several)).unwrap_or(name)
 }
 
-/// The setup of a run with constants fitted without its source; `None` where the file is not of a source of the fit, as
-/// the built-in constants are already such.
+/// The setup of a run with constants fitted without its source; `None` if the file's source is not in the fit, since
+/// the built-in constants are then already fitted without it.
 pub fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
     let values = constants::without(source(file))?;
     let mut setup = setup.clone();
@@ -37,8 +37,9 @@ pub fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
 
 #[cfg(test)]
 mod tests {
+    use traces::reference::REFERENCE;
+
     use super::*;
-    use crate::validation::reference::REFERENCE;
 
     #[test]
     fn every_source_that_ships_was_left_out_once() {

@@ -1,8 +1,8 @@
 //! Comparison of predictions with measured training steps.
 //!
-//! A [`MeasuredRun`] is a plan with measured numbers; files hold such runs, or rows as sources publish them, which
-//! `published` maps to runs. Each run is compared with the planner's prediction. Rows that cannot be mapped are
-//! reported with the reason, never left out.
+//! A [`MeasuredRun`] is a plan with measured numbers. Files contain such runs, or rows in the form that sources
+//! publish, which `published` maps to runs. Each run is compared with the planner's prediction. Rows that cannot be
+//! mapped are reported with the reason, never dropped.
 
 pub mod accuracy;
 pub mod choices;
@@ -17,7 +17,6 @@ mod kernels;
 pub mod left_out;
 mod prediction_spread;
 mod published;
-pub mod reference;
 pub mod run;
 pub mod setup;
 mod vtrain;
@@ -60,16 +59,16 @@ pub struct Predicted {
     pub breakdown: Breakdown,
     /// Memory of the fullest rank.
     pub memory: MemoryUse,
-    /// Memory of each pipeline rank; empty where the run is a single layer.
+    /// Memory of each pipeline rank; empty if the run is a single layer.
     pub memory_by_rank: Vec<MemoryUse>,
     /// Memory of a GPU.
     pub memory_capacity: Bytes,
-    /// The problem, and the plan that was played through; `None` where the run is a single layer.
+    /// The problem, and the plan that was simulated; `None` if the run is a single layer.
     pub plan: Option<(Problem, EvaluatedPlan)>,
 }
 
 impl Predicted {
-    /// Memory of the rank whose memory a source states.
+    /// Memory of the rank for which a source states memory.
     pub fn memory_of(&self, whose: MemoryOf) -> &MemoryUse {
         let [first, .., last] = self.memory_by_rank.as_slice() else { return &self.memory };
         match whose {
@@ -81,7 +80,7 @@ impl Predicted {
         }
     }
 
-    /// Terms of a quantity; those of zero are left out.
+    /// Terms of the prediction of a quantity; those that are zero are left out.
     fn terms(&self, quantity: Quantity, whose: MemoryOf) -> BTreeMap<&'static str, f64> {
         let terms: Vec<(&str, f64)> = match quantity {
             Quantity::StepTimeSeconds => self.breakdown.parts().to_vec(),
@@ -95,14 +94,15 @@ impl Predicted {
     }
 }
 
-/// A run with its prediction, or the reason why there is none.
+/// A run with its prediction, or with the reason why there is none.
 #[derive(Clone, Debug)]
 pub struct Validated {
-    /// The run; its memory is unsupported where it exceeds that of the GPU to which it is mapped.
+    /// The run. Its memory is unsupported if it exceeds the memory of the GPU to which the run is mapped.
     pub run: MeasuredRun,
     /// Prediction of the run.
     pub predicted: Result<Predicted, Unsupported>,
-    /// Prediction with constants fitted without its source; `None` where the built-in ones are such.
+    /// Prediction with constants fitted without the run's source; `None` if the built-in constants are fitted without
+    /// it.
     pub left_out: Option<Predicted>,
     /// Spreads of its time and of its memory; `None` if nothing was predicted.
     pub known: Option<[PredictionSpread; 2]>,
@@ -112,7 +112,7 @@ pub struct Validated {
 ///
 /// # Errors
 ///
-/// [`FileError`] where it holds something else.
+/// [`FileError`] if the file contains something else.
 pub fn read_rows(name: &str, text: &str) -> Result<Vec<MeasuredRun>, FileError> {
     let is_csv = |ending: &OsStr| ending.eq_ignore_ascii_case("csv");
     if Path::new(name).extension().is_some_and(is_csv) {
@@ -144,7 +144,7 @@ fn read_run(index: usize, value: Value) -> MeasuredRun {
     })
 }
 
-/// Predictions of all runs of a file, with another framework if one is named.
+/// Predictions of all runs of a file; with another framework, if one is given.
 pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>) -> Vec<Validated> {
     let mut named = BTreeSet::new();
     let named_twice: BTreeSet<&str> =
@@ -192,7 +192,7 @@ pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>)
 ///
 /// # Errors
 ///
-/// It is no number above zero, or more than the GPU has on which the run is mapped.
+/// The memory is not a number above zero, or exceeds the memory of the GPU to which the run is mapped.
 pub fn memory_of(
     run: &MeasuredRun,
     setup: Option<&Setup>,
@@ -204,7 +204,7 @@ pub fn memory_of(
     Ok(memory)
 }
 
-/// Prediction of a run that was mapped.
+/// Prediction of a mapped run.
 pub fn predict(setup: &Setup) -> Predicted {
     let Setup { problem, layout, stage_ends, is_layer, .. } = setup;
     if *is_layer {
@@ -222,7 +222,7 @@ pub fn predict(setup: &Setup) -> Predicted {
     }
 }
 
-/// Standard deviation of the logarithm of a run's time over the predicted one.
+/// Standard deviation of the logarithm of a run's measured over its predicted time.
 fn deviation(setup: &Setup, seconds: f64) -> f64 {
     let Setup { layout, stage_ends, is_layer, .. } = setup;
     log_deviation(&setup.problem, seconds, |problem| {
@@ -237,7 +237,7 @@ fn deviation(setup: &Setup, seconds: f64) -> f64 {
 /// Prediction of one layer's forward and backward, which some sources measure instead of a step.
 fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout, problem));
-    // The embedding comes first.
+    // The first block is the embedding, the second a layer.
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];
     let passes = block.forward + block.backward;
@@ -273,7 +273,7 @@ pub fn compare(file: &str, quantity: Quantity, validated: &[Validated]) -> Optio
 ///
 /// # Errors
 ///
-/// [`FileError`] where it is something else.
+/// [`FileError`] if the text is not such a table.
 pub fn compare_kernels(name: &str, text: &str) -> Result<Option<Comparison>, FileError> {
     let rows = kernels::read(name, text)?;
     Ok(compared(name, Quantity::LatencySeconds, rows.into_iter()))

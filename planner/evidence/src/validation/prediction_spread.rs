@@ -10,7 +10,7 @@ pub struct PredictionSpread {
     pub stack: String,
     /// Standard deviation of the logarithm of measured over predicted.
     pub deviation: f64,
-    /// The interval of measured over predicted, as shipped.
+    /// The shipped interval of measured over predicted.
     pub interval: [f64; 2],
 }
 

@@ -1,18 +1,19 @@
-//! Measured runs from published rows: columns by name, with the facts that `published.json` derives from their texts.
+//! Measured runs from published rows: columns by name, and the facts that `published.json` derives from their texts.
 //!
 //! Defaults of a row:
 //!
-//! - Degrees are 1, `zero_stage` 0, `sequence_parallel` off. Where `fsdp_shard` or `extra.zero1_size` names a degree,
-//!   states are sharded over that number of replicas, else over all.
-//! - `dp` counts replicas without context parallelism; tensor, context, pipeline and data degrees multiply
-//!   to `n_gpus`.
-//! - The cluster is the preset of the GPU with `gpus_per_node`, `intra_node_bw_GBps_per_dir` and
-//!   `inter_node_bw_Gbps_per_gpu` in place of its own.
-//! - Experts are sharded as all else is unless `etp` says otherwise, or more ranks share them than there are of
-//!   context and data parallelism, and then they are whole.
-//! - Unfused attention applies dropout, as Megatron's runs of that time do; that of BLOOM's kind (`ALiBi`) does not.
+//! - Degrees are 1, `zero_stage` 0, `sequence_parallel` off. If `fsdp_shard` or `extra.zero1_size` states a degree,
+//!   states are sharded over that number of replicas, otherwise over all.
+//! - `dp` counts replicas without context parallelism; the tensor, context, pipeline and data degrees multiply to
+//!   `n_gpus`.
+//! - The cluster is the GPU's preset, in which `gpus_per_node`, `intra_node_bw_GBps_per_dir` and
+//!   `inter_node_bw_Gbps_per_gpu` replace the preset's own values.
+//! - Experts are sharded over tensor-parallel ranks like everything else. Exceptions: `etp` says otherwise, or the
+//!   experts are spread over more ranks than there are of context and data parallelism; then each expert is whole.
+//! - Unfused attention applies dropout, as in Megatron's runs of that time; that of BLOOM's kind (`ALiBi`) does not.
 //! - Memory is that of the fullest rank.
-//! - With `lora_rank` the model is frozen, and all linear layers have adapters, but for frameworks that adapt others.
+//! - With `lora_rank`, the model is frozen and all linear layers have adapters, except for frameworks that adapt
+//!   others.
 
 use cost_models::clusters;
 use ir::documents::{DocumentLengths, Documents, Packing};
@@ -34,7 +35,7 @@ use super::run::{
 };
 use super::words::{Facts, WORDS, folded};
 
-/// The run of a row; its index in the file, from 0, is its name if it has no other.
+/// The run of a row. If the row has no name, its index in the file, from 0, is used.
 pub(super) fn run(index: usize, value: Value) -> MeasuredRun {
     let row = Columns::new(value);
     let id = match row.value("id") {
@@ -77,7 +78,7 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
     Ok(MeasuredPlan {
         graph: GraphFacts {
             stores_scores: facts.stores_scores,
-            // GPT's blocks have dropout, BLOOM's and Llama's none.
+            // GPT's blocks have dropout; those of BLOOM and Llama have none.
             dropout: facts.stores_scores && !facts.alibi && !is_llama,
             multi_token_prediction: facts.multi_token_prediction,
         },
@@ -102,8 +103,8 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
     })
 }
 
-/// Adapters of rank `lora_rank`, if the row has one, on all linear layers or those that its framework adapts;
-/// `lora_alpha` is the rank if it is missing.
+/// Adapters of rank `lora_rank`, if the row states one, on all linear layers or on those that its framework adapts.
+/// Without `lora_alpha`, alpha is the rank.
 fn adapters(row: &Columns, facts: &Facts) -> Result<Option<Adapters>, Unsupported> {
     let Some(rank) = row.count("lora_rank")? else { return Ok(None) };
     let alpha = row.count("lora_alpha")?.unwrap_or(rank);
@@ -111,7 +112,8 @@ fn adapters(row: &Columns, facts: &Facts) -> Result<Option<Adapters>, Unsupporte
     Ok(Some(Adapters { rank, alpha, targets, base_weights: WeightFormat::Plain }))
 }
 
-/// Documents of the lengths in `document_lengths`, as `--document-lengths` takes them, packed as they come.
+/// Documents of the lengths in `document_lengths`, in the form of `--document-lengths`, packed in the order in which
+/// they come.
 fn documents(row: &Columns) -> Result<Option<Documents>, Unsupported> {
     let text = row.text("document_lengths");
     if text.is_empty() {
@@ -143,14 +145,13 @@ fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported>
 /// Configuration of the trained model, from its sizes.
 ///
 /// - Latent attention: DeepSeek-V3's kind, with ranks and widths from `attention_type`.
-/// - Experts: gpt-oss's kind where attention has sinks, else Qwen3's, of which every layer but
-///   `moe_dense_layers` is a mixture.
-/// - Otherwise Llama's kind where the feed-forward is gated, and GPT's where it is not: BLOOM's where
-///   positions are by `ALiBi`.
+/// - Experts: gpt-oss's kind if attention has sinks, else Qwen3's, where every layer is a mixture except
+///   `moe_dense_layers`.
+/// - Otherwise: Llama's kind if the feed-forward is gated; if not, GPT's kind, or BLOOM's if positions are by `ALiBi`.
 fn model(row: &Columns, facts: &Facts) -> Result<Map<String, Value>, Unsupported> {
     let [layers, hidden, heads] =
         [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?];
-    // A single layer has no vocabulary; the placeholder is not timed.
+    // A single layer has no vocabulary; the placeholder does not affect the time.
     let vocab = if facts.is_layer { 1 } else { row.size("vocab")? };
     let parts = if facts.shares_vocabulary { row.degree("pp")? } else { 1 };
     let is_gated = row.flag("gated_mlp").unwrap_or(false);
@@ -280,7 +281,7 @@ fn layout(
         Some(schedule) => schedule,
         None => return Err(Unsupported::new(format!("schedule `{}`", row.text("schedule")))),
     };
-    // Where each stage is on two ranks, sources count both stages of a rank.
+    // If each stage is on two ranks, sources count both stages of a rank.
     let copies = schedule.stages_per_rank(1);
     let virtual_stages = if stages.is_multiple_of(copies) { stages / copies } else { stages };
     let shard = row.number_after("fsdp_shard", "degree ").filter(|degree| *degree > 0);
@@ -309,7 +310,7 @@ fn layout(
     })
 }
 
-/// Offload of a run's recipe: activations of some layers.
+/// Offload in a run's recipe: the activations of some layers.
 fn offload(row: &Columns) -> Result<Offload, Unsupported> {
     let stated = row.as_text("extra.recipe_flags.cpu_offloading_num_layers").to_lowercase();
     if matches!(stated.as_str(), "" | "0" | "none" | "null") {
@@ -332,13 +333,13 @@ fn recompute(row: &Columns, facts: &Facts) -> Result<Recompute, Unsupported> {
     }
 }
 
-/// Modules to recompute in a run's recipe, by Megatron-Core's names, if it lists others than attention.
+/// Modules to recompute in a run's recipe, by Megatron-Core's names; `None` if it lists only attention, or none.
 fn recomputed_modules(row: &Columns, facts: &Facts) -> Option<RecomputeModules> {
     if let Some(modules) = &facts.recomputed {
         return RecomputeModules::new(modules.iter().copied());
     }
     let detail: Value = serde_json::from_str(row.text("recompute_detail")).ok()?;
-    // Some sources list them among other settings of the recipe, some alone.
+    // Some sources list the modules among other settings of the recipe, others alone.
     let names = detail.get("modules").unwrap_or(&detail).as_array()?.iter();
     let names = names.filter_map(Value::as_str);
     let known = |name: &str| {
@@ -349,8 +350,8 @@ fn recomputed_modules(row: &Columns, facts: &Facts) -> Option<RecomputeModules> 
     RecomputeModules::new(others)
 }
 
-/// Full recompute of some layers of each stage, by their share `extra.recompute_share`; the choice of layers changes
-/// neither time nor peak by much.
+/// Full recompute of a share of the layers of each stage, `extra.recompute_share`. Which layers these are changes
+/// neither the time nor the peak by much.
 fn some_layers(row: &Columns) -> Result<Recompute, Unsupported> {
     let share = row.value("extra.recompute_share").and_then(Value::as_f64);
     let share = share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| {

@@ -8,7 +8,7 @@ use ir::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Reason why a run, or a number of it, cannot be represented.
+/// Reason why a run, or one of its numbers, cannot be represented.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(transparent)]
 #[error("{0}")]
@@ -21,7 +21,7 @@ impl Unsupported {
     }
 }
 
-/// A measured run: its plan, with the time and the memory.
+/// A measured run: its plan, with the measured time and memory.
 ///
 /// Time and memory are `Ok(None)` where the source does not state them. In JSON, a value that cannot be represented is
 /// `{"unsupported": REASON}`.
@@ -54,7 +54,7 @@ pub struct MeasuredRun {
     /// The plan that was run.
     #[serde(with = "known")]
     pub plan: Result<MeasuredPlan, Unsupported>,
-    /// The source and its words; not used in predictions.
+    /// The source and its wording; not used in predictions.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub note: Value,
 }
@@ -63,12 +63,12 @@ pub struct MeasuredRun {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredPlan {
-    /// The model as [`Model::from_json`](ir::model::Model::from_json) reads it.
+    /// The model, in the form that [`Model::from_json`](ir::model::Model::from_json) reads.
     pub model: Map<String, Value>,
     /// Facts about the model's graph beyond its sizes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub graph: GraphFacts,
-    /// Adapters that were trained, the model itself being frozen.
+    /// Adapters that were trained while the model itself was frozen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<Adapters>,
     /// Nodes and links.
@@ -77,10 +77,10 @@ pub struct MeasuredPlan {
     pub num_gpus: u32,
     /// Layout of the run.
     pub layout: LayoutSpec,
-    /// True if layers are spread to minimise the slowest stage, rather than evenly.
+    /// True if layers are spread to minimise the time of the slowest stage, rather than evenly.
     #[serde(default, skip_serializing_if = "is_default")]
     pub balances_stages: bool,
-    /// True if each pipeline rank has a part of the vocabulary; the vocabulary in `model` is then that part.
+    /// True if the vocabulary is sharded over the pipeline ranks; the vocabulary in `model` is then one shard.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shares_vocabulary: bool,
     /// True if the run is the forward and backward of one layer, without embedding and head.
@@ -88,15 +88,15 @@ pub struct MeasuredPlan {
     pub is_layer: bool,
     /// Batch, sequence, precision and optimizer.
     pub training: Training,
-    /// Documents of which the sequences are made, where attention stays within them.
+    /// Documents that make up the sequences, if attention stays within documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Documents>,
     /// Preset of the framework that ran it.
     pub framework: String,
-    /// Habits in which the run differs from the framework's file: a merge patch of that file (RFC 7386).
+    /// Habits in which the run differs from its framework's file: a merge patch of that file (RFC 7386).
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub habits: Value,
-    /// Numbers that follow from the rest, as the source states them.
+    /// Numbers that the source states although they follow from the rest.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stated: StatedNumbers,
 }
@@ -105,7 +105,7 @@ pub struct MeasuredPlan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GraphFacts {
-    /// True if attention stores its scores, as attention without a fused kernel does.
+    /// True if attention stores its scores, as it does without a fused kernel.
     #[serde(skip_serializing_if = "is_default")]
     pub stores_scores: bool,
     /// True if dropout is applied where the model has it.
@@ -125,7 +125,7 @@ pub struct MeasuredCluster {
     /// Number of GPUs per node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpus_per_node: Option<u32>,
-    /// True if GPUs of a node are connected by switches where the preset has direct links.
+    /// True if the GPUs of a node are connected by switches although the preset has direct links.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_switches: bool,
     /// Bandwidth of a GPU within its node, in bytes per second, in one direction.
@@ -136,7 +136,8 @@ pub struct MeasuredCluster {
     pub network_bytes_per_second: Option<f64>,
 }
 
-/// Numbers that follow from model, batch and step time; a run with different ones contradicts itself.
+/// Numbers that follow from the model, the batch and the step time. A run that states different ones contradicts
+/// itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatedNumbers {
@@ -180,7 +181,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// The part of a predicted memory that is counted in this way.
+    /// The part of a predicted memory that this kind of measurement counts.
     pub fn of(self, memory: &MemoryUse) -> Bytes {
         let process = memory.total();
         let reserved = process.saturating_sub(memory.context_bytes);
@@ -192,7 +193,7 @@ impl MemoryKind {
     }
 }
 
-/// Pipeline rank whose memory a source states.
+/// Pipeline rank for which a source states the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryOf {

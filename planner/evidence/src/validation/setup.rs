@@ -1,8 +1,9 @@
-//! Maps a measured run to the input of a prediction: problem, layout, partition.
+//! Mapping of a measured run to the input of a prediction: problem, layout and partition.
 //!
-//! Layers are spread evenly, with the embedding on the first stage and the head on the last; where layers divide evenly
-//! only with these two, they count as layers; else the slowest stage is minimised. nanotron spreads layers by the size
-//! of their weights, including the head's. A single layer is timed as one forward and backward of it.
+//! Layers are spread evenly, with the embedding on the first stage and the head on the last. If only the layers
+//! together with these two divide evenly, the two count as layers. If neither divides, the partition minimises the time
+//! of the slowest stage. nanotron instead spreads layers by the size of their weights, including the head's. A run of a
+//! single layer is timed as one forward and backward of that layer.
 
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
@@ -39,12 +40,12 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// What cannot be represented, is not stated, or contradicts what else is stated.
+    /// What cannot be represented, is missing, or contradicts something else in the run.
     pub fn of(run: &MeasuredRun) -> Result<Self, Unsupported> {
         Self::with(run, None)
     }
 
-    /// The setup of a run, with another framework if one is named.
+    /// The setup of a run; with another framework, if one is given.
     ///
     /// # Errors
     ///
@@ -148,8 +149,8 @@ fn stage_ends(
         .ok_or_else(|| Unsupported::new(format!("{blocks} blocks on {num_stages} stages")))
 }
 
-/// Ends of stages by weights: a rank takes layers until its share of all weights is exceeded, including the layer that
-/// exceeds it.
+/// Ends of stages by weights: a rank takes layers until its share of all weights is exceeded; the layer that exceeds it
+/// is included.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! The tables of the vTrain project: Megatron-DeepSpeed on A100.
+//! The tables of the vTrain project: runs of Megatron-DeepSpeed on A100.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::published;
 use super::run::MeasuredRun;
 
-/// Columns of the tables, with their names in published rows.
+/// Columns of the tables, with the corresponding names in published rows.
 const COLUMNS: [(&str, &str); 11] = [
     ("# GPUs", "n_gpus"),
     ("global batch", "global_batch_size"),
@@ -27,7 +27,7 @@ const NODE: u64 = 8;
 /// Vocabulary size of GPT-2's tokenizer.
 const VOCABULARY: u64 = 50_257;
 
-/// The rows of a table, named by line number, with the header as line 1.
+/// The rows of a table. Each is named by its line number, where the header is line 1.
 pub(super) fn read(text: &str) -> Result<Vec<MeasuredRun>, FileError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -53,17 +53,19 @@ fn other_columns(header: &str, columns: &[&str]) -> FileError {
     FileError::other_columns(header, known)
 }
 
-/// A run of the tables, with the settings that all of them share.
+/// A run of the tables, with the settings that all runs share.
 ///
 /// # Source
 ///
-/// vTrain's repository: `config/validation` (1F1B, nodes of 8 with 800 Gb/s between them), `src/config.py` and
+/// vTrain's repository: `config/validation` (1F1B, nodes of 8 GPUs with 800 Gb/s between nodes), `src/config.py` and
 /// `src/model/gpt_modeling.py` (a vocabulary of which each rank has `50257 // tp`), `src/model/fused_softmax.py`
-/// (attention that stores its scores). Tied tables and unsharded updates are assumed, as in Megatron's defaults then.
+/// (attention that stores its scores). Tied embeddings and unsharded updates are assumed, as in Megatron's defaults of
+/// that time.
 ///
-/// Its configurations say that all layers are recomputed. Within one node none are (inferred): by slopes over layers, a
-/// layer of 2,048 features takes 17.0 ms for 8,192 tokens, of which products of four passes would take 11.5 at the data
-/// sheet's peak, and each more sequence takes as long as three passes of all kernels are predicted to, in any layout.
+/// vTrain's configurations say that all layers are recomputed. Within one node, no layers are recomputed; this is
+/// inferred. By slopes over the number of layers, a layer of 2,048 features takes 17.0 ms for 8,192 tokens, whereas the
+/// products of four passes would take 11.5 ms at the data sheet's peak. Each further sequence takes as long as three
+/// passes of all kernels are predicted to take, in any layout.
 fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> MeasuredRun {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let shared = json!({
@@ -79,11 +81,11 @@ fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> Measu
             "step_time_ms" => ("step_time_s", 1e-3),
             name => (name, 1.0),
         };
-        // A cell that is not a number is reported where it is read.
+        // A cell that is not a number is reported when it is read.
         let value = cell.parse::<f64>().map_or_else(|_| cell.into(), |it| (it * scale).into());
         fields.insert(name.to_owned(), value);
     }
-    // A comma within a number shifts the following cells.
+    // A comma within a number would shift the following cells.
     if cells.len() != num_columns {
         let message = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
         fields.insert("step_time_s".to_owned(), message.into());

@@ -1,10 +1,11 @@
-//! Facts from the texts of a published row.
+//! Facts derived from the texts of a published row.
 //!
-//! `published.json` has a list of rules, each with a condition on columns (`of`) and the facts that hold where it is
-//! met (`is`). All rules are read in order, and a fact once stated stays. A column is its name, or its path within
-//! `extra`; `a|b` is any of several, and `a!` negates. A pattern matches part of a column's text: regardless of case,
-//! spaces and signs if it has small letters only, else letter by letter. `^` anchors it to the start, `=` to all of the
-//! text; the empty pattern matches any non-empty text. A row's own facts (`extra.facts`) go before all.
+//! `published.json` has a list of rules. Each has a condition on columns (`of`), and the facts that hold if the
+//! condition is met (`is`). Rules apply in order, and a fact that is stated once does not change. A column is given by
+//! its name, or by its path within `extra`; `a|b` matches if any of the columns does, and `a!` negates. A pattern
+//! matches a part of a column's text. A pattern without capital letters is compared without regard to case, spaces and
+//! signs; any other pattern letter by letter. `^` anchors the pattern to the start of the text, `=` to the whole text;
+//! the empty pattern matches any non-empty text. A row's own facts (`extra.facts`) take precedence over all rules.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -22,9 +23,9 @@ use super::run::{MemoryKind, MemoryOf, Unsupported};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Words {
-    /// Columns of the problem: rows in which all are equal differ only in their layout.
+    /// Columns that define the problem: rows in which all of these are equal differ only in their layout.
     pub problem: Vec<String>,
-    /// Columns of the layout.
+    /// Columns that define the layout.
     pub layout: Vec<String>,
     rules: Vec<Rule>,
 }
@@ -33,7 +34,7 @@ pub(super) static WORDS: LazyLock<Words> = LazyLock::new(|| {
     serde_json::from_str(include_str!("published.json")).expect("what ships is valid; a test")
 });
 
-/// Facts of a run that its numeric columns do not state.
+/// Facts of a run that its numeric columns do not contain.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -42,9 +43,9 @@ pub(super) struct Facts {
     pub framework: String,
     /// Precision of linear layers.
     pub precision: Option<Precision>,
-    /// True if that is fewer than 16 bits.
+    /// True if linear layers run in fewer than 16 bits.
     pub few_bits: bool,
-    /// Schedule of the pipeline; 1F1B also where stages are interleaved.
+    /// Schedule of the pipeline; 1F1B also stands for interleaved 1F1B.
     pub schedule: Option<ScheduleKind>,
     /// True if the run is a single layer.
     pub is_layer: bool,
@@ -60,11 +61,11 @@ pub(super) struct Facts {
     pub multi_token_prediction: bool,
     /// Number of modules for multi-token prediction.
     pub prediction_modules: u64,
-    /// Recompute, in the words of the column, where the source's own is not what ran.
+    /// Recompute in the words of the column, if what the source states is not what ran.
     pub recompute: Option<String>,
     /// Modules that selective recompute recomputes.
     pub recomputed: Option<Vec<RecomputeModule>>,
-    /// Layers that have adapters, where there are any; all linear layers where none are named.
+    /// Layers that have adapters, if the model has adapters; `None` for all linear layers.
     pub adapted: Option<Vec<String>>,
     /// True if gradients are accumulated in fp32.
     pub fp32_gradients: bool,
@@ -74,7 +75,7 @@ pub(super) struct Facts {
     pub no_master_weights: bool,
     /// Dispatcher, expert overlap and CUDA graphs.
     pub switches: Switches,
-    /// True if stages are partitioned to minimise the slowest.
+    /// True if stages are partitioned to minimise the time of the slowest.
     pub balances_stages: bool,
     /// True if the vocabulary is sharded over pipeline ranks.
     pub shares_vocabulary: bool,
@@ -84,7 +85,7 @@ pub(super) struct Facts {
     pub memory_kind: MemoryKind,
     /// Pipeline rank whose memory was measured.
     pub memory_of: MemoryOf,
-    /// True if a GB of memory is 10^9 bytes; else it is 2^30, as in PyTorch's and nvidia-smi's usage.
+    /// True if a GB of memory is 10^9 bytes; otherwise it is 2^30, as in PyTorch's and nvidia-smi's usage.
     pub decimal_gigabytes: bool,
     /// Fields of the model's configuration besides its sizes.
     pub model: Map<String, Value>,
@@ -113,11 +114,11 @@ enum Condition {
     Pattern(String),
     /// The text matches one of these patterns.
     AnyOf(Vec<String>),
-    /// Of these words, the first one of the list occurs first in the text.
+    /// Among these words, the first of the list is the one that occurs first in the text.
     First { first: Vec<String> },
-    /// The text is a number up to this one.
+    /// The text is a number of at most this value.
     AtMost { at_most: f64 },
-    /// The text is not before this one in alphabetical order.
+    /// The text is equal to this one or follows it in alphabetical order.
     From { from: String },
 }
 
@@ -159,7 +160,7 @@ fn has(text: &str, pattern: &str) -> bool {
     }
 }
 
-/// A text in small letters, without spaces and signs.
+/// A text in lower case, without spaces and signs.
 pub(super) fn folded(text: &str) -> String {
     let kept = text.chars().filter(|it| it.is_alphanumeric() || *it == '.');
     kept.flat_map(char::to_lowercase).collect()
@@ -183,7 +184,7 @@ impl Facts {
     ///
     /// # Errors
     ///
-    /// Its own facts are not of this form.
+    /// The row's own facts do not have this form.
     pub(super) fn of(row: &Columns) -> Result<Self, Unsupported> {
         let mut facts = row.value("extra.facts").cloned().unwrap_or_else(|| Map::new().into());
         for rule in WORDS.rules.iter().filter(|rule| rule.is_of(row)) {
@@ -194,7 +195,7 @@ impl Facts {
     }
 }
 
-/// Adds fields that are missing from others, recursively for objects.
+/// Adds fields of `others` that are missing, recursively for objects.
 fn fill(facts: &mut Value, others: &Map<String, Value>) {
     let Some(fields) = facts.as_object_mut() else { return };
     for (name, value) in others {

@@ -1,4 +1,4 @@
-//! Help headings for options after a flattened group, whose own heading clap would otherwise continue.
+//! Help headings for options after a flattened group. Without them, clap would continue the group's heading.
 
 pub(super) const SEARCH: &str = "Search";
 pub(super) const OUTPUT: &str = "Output";

@@ -14,7 +14,7 @@ use crate::cli::values::{one_of, parse_batch, parse_count, parse_gpus, parse_var
 )]
 pub(crate) struct ImportArgs {
     /// A launch script, the arguments in it, a manifest of a Kubernetes job, or a tool's own file: DeepSpeed's JSON,
-    /// accelerate's YAML, the Trainer's arguments. Files that it names are read beside it.
+    /// accelerate's YAML, the Trainer's arguments. Files that it names are read too.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The model that it trains, by name or by path, as `planner search` takes it.
@@ -33,7 +33,7 @@ pub(crate) struct ImportArgs {
 /// What settings of other tools do not say themselves.
 #[derive(Debug, Args)]
 pub(crate) struct ToolSettingsArgs {
-    /// The tool that it is of [default: by what is in it].
+    /// The tool whose settings these are [default: recognised from the contents].
     #[arg(long, value_name = "TOOL", value_parser = one_of(Target::imported(), Target::name))]
     pub(crate) from: Option<Target>,
     /// Number of GPUs, where the settings do not say.
@@ -53,7 +53,7 @@ pub(crate) struct ToolSettingsArgs {
     pub(crate) pp: Option<u32>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
-    /// The value of a variable that a script does not set, or in a branch alone.
+    /// The value of a variable that a script does not set, or sets only in a branch.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(crate) set: Vec<(String, String)>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct ToolSettingsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  planner lint pretrain.sh --model llama-3.1-8b --gpus 64")]
 pub(crate) struct LintArgs {
-    /// A launch script of a tool that trains, its arguments, or a plan.
+    /// A launch script of a training tool, its arguments, or a plan.
     #[arg(value_name = "FILE|PLAN")]
     pub(crate) file: PathBuf,
     /// The model that it trains, by name or by path, as `planner search` takes it; a plan has its own.
@@ -72,10 +72,10 @@ pub(crate) struct LintArgs {
     /// A preset (see `planner list clusters`) or a cluster file; a plan has its own [default: h100].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,
-    /// Form of the result [default: as the ending of `--output` has it, else text].
+    /// Form of the result [default: by the ending of `--output`, else text].
     #[arg(long, value_enum, ignore_case = true)]
     pub(crate) format: Option<LintFormat>,
-    /// From which severity on findings make the exit code 1.
+    /// Least severity with which a finding makes the exit code 1.
     #[arg(
         long,
         value_enum,
@@ -98,7 +98,7 @@ pub(crate) enum LintFormat {
     Text,
     /// JSON for programs.
     Json,
-    /// SARIF 2.1.0, for what shows findings beside the file.
+    /// SARIF 2.1.0, for tools that show findings beside the line.
     Sarif,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct ValidateArgs {
     /// what ran each row].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
-    /// Also calibrate on so many steps of each framework and kind of GPUs, of each file, and predict the others.
+    /// Also calibrate on this many steps of each framework and kind of GPU, for each file, and predict the others.
     #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     pub(crate) after_steps: Option<usize>,
     /// Fail where the mean error of a file is above what this JSON file allows:
@@ -53,10 +53,10 @@ pub(crate) struct CalibrateArgs {
     /// `.json.gz`); or exports of Nsight Systems (`nsys export --type sqlite`).
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
-    /// Where the framework or the cluster goes.
+    /// The file that the framework or the cluster is written to.
     #[arg(short, long, value_name = "FILE.json")]
     pub(crate) output: Option<PathBuf>,
-    /// What ran the steps, by name or a file [default: what the rows say].
+    /// The framework that ran the steps, by name or a file [default: what the rows say].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
     /// The cluster that was measured, a preset or a file; its network is refitted to tables of nccl-tests.

@@ -115,16 +115,16 @@ pub(crate) struct ScheduleArgs {
     /// Micro-batches (chunks, gradient accumulation steps).
     #[arg(long, value_name = "M", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) micro_batches: Option<u32>,
-    /// Stages on each rank [default: 2 where the family is about several, else 1].
+    /// Stages on each rank [default: 2 for families with several stages a rank, else 1].
     #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) virtual_stages: Option<u32>,
-    /// With `auto`: micro-batches that a rank may keep, each of its stages counting one, and after its
-    /// input gradient only what `--kept-for-weight-grad` says [default: twice what 1F1B keeps, 2 P V].
+    /// With `auto`: micro-batches whose activations a rank may keep, counted once for each of its stages, and after
+    /// the input gradient by the share of `--kept-for-weight-grad` [default: twice what 1F1B keeps, 2 P V].
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) max_in_flight: Option<u32>,
     /// With `auto`: the share of a micro-batch's activations that is kept from its input gradient to its
     /// weight gradient; the rest is free after the input gradient [default: 0.5].
-    #[arg(long, value_name = "SHARE", value_parser = number::<1>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", value_parser = number::<1>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) kept_for_weight_grad: Option<f64>,
     /// Cost of a stage's forward.
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]

@@ -19,7 +19,7 @@ use super::files::{decoded, is_stdin, read_bytes_of};
 use super::picture::refuse_other_endings;
 use command_line::destination::{check_output, refuse_to_overwrite};
 
-/// Most bytes read of a file, before and after decompression: profiles of a few steps.
+/// Largest size in bytes, before and after decompression, of a file that is read: profiles of a few steps.
 const LARGEST_FILE: u64 = 1 << 30;
 
 /// Kinds of files that `calibrate` reads.
@@ -59,7 +59,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
                         let trace = kineto::read(decoded(path, bytes)?);
                         trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
                     }
-                    // SQLite reads the file at random offsets, so it cannot be a stream.
+                    // SQLite reads at random offsets, so the file cannot be a stream.
                     _ if is_stdin(path) => bail!(
                         "an export of Nsight Systems cannot come by standard input\nhint: name its file"
                     ),
@@ -85,7 +85,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     }
 }
 
-/// The kind of all files, which must be equal.
+/// The kind of the files, which must all be of one kind.
 fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<FileKind> {
     let mut first: Option<(FileKind, &Path)> = None;
     for (path, bytes) in files {

@@ -10,7 +10,7 @@ use planner_evidence::measured::nccl_tests::{self, NcclRun};
 
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
-use crate::cli::constants::{left_out, written};
+use crate::cli::constants::{left_out, other_gpu, written};
 use crate::cli::files::{file_name, read_cluster};
 use crate::cli::tables::{percent, text_table};
 use command_line::destination::{name_for, stdout_is_free, write_json};
@@ -20,8 +20,8 @@ pub(super) fn calibrate(
     files: &[(&Path, impl AsRef<str>)],
 ) -> anyhow::Result<Answer> {
     let name = args.cluster.as_deref().context(
-        "which cluster was measured is not said\nhint: `--cluster NAME|FILE`, such as `--cluster h100`; its network is \
-         refitted, and the rest of it stays",
+        "it is not said which cluster was measured\nhint: `--cluster NAME|FILE`, such as `--cluster h100`; only its \
+         network is refitted",
     )?;
     let base = read_cluster(name)?;
     let mut runs: Vec<NcclRun> = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn calibrate(
     args.format.print(&found, || describe(&base, &runs, &found, args.output.as_deref()))
 }
 
-/// Source of a refitted cluster's network: files and number of rows.
+/// Source of a refitted network: the files and the number of rows.
 fn source(found: &RefittedNetwork, files: &[(&Path, impl AsRef<str>)]) -> String {
     let names: Vec<_> = files.iter().map(|(path, _)| file_name(path)).collect();
     let rows: usize = found.tables.iter().map(|table| table.samples).sum();
@@ -93,35 +93,23 @@ fn describe(
     let written = written(output, "--cluster");
     format!(
         "{}: {rows} rows of {} tables of nccl-tests\n\n{}\ntime of the smallest buffer, bus bandwidth of the largest, and the \
-         mean error of all rows, with what was measured and before; `left out`: of rows that the fit did not see\n{}{}{left_out}\
+         mean error of all rows, after the refit and (`was`) before; `left out`: error of rows left out of the fit\n{}{}{left_out}\
          \n{written}",
         base.name,
         found.tables.len(),
         text_table(headings, &["level", "collective"], moved),
-        other_gpu(base, runs),
+        other_gpu("the tests", runs.iter().map(|run| run.gpu.as_str()), base),
         more_nodes(found),
     )
 }
 
-/// Warning where the tests ran on other GPUs than the cluster's.
-fn other_gpu(base: &Cluster, runs: &[NcclRun]) -> String {
-    let model = base.gpu.name.split(['-', ' ']).next().unwrap_or_default().to_lowercase();
-    let is_other = |run: &&NcclRun| !run.gpu.is_empty() && !run.gpu.to_lowercase().contains(&model);
-    runs.iter().find(is_other).map_or_else(String::new, |run| {
-        format!(
-            "\nwarning: the tests ran on {}, and {} has {}\n",
-            run.gpu, base.name, base.gpu.name
-        )
-    })
-}
-
-/// Note that larger numbers of nodes than measured are assumed to be as fast.
+/// Note that larger numbers of nodes than were measured are assumed to be equally fast.
 fn more_nodes(found: &RefittedNetwork) -> String {
     let most = found.tables.iter().map(|table| table.num_nodes).max().unwrap_or(1);
     if most < 2 {
         return String::new();
     }
     format!(
-        "\nnote: over more than the {most} nodes that were measured the network is taken to be as fast\n"
+        "\nnote: beyond the {most} nodes that were measured, the network is assumed to be as fast\n"
     )
 }

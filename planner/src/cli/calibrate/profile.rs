@@ -10,21 +10,22 @@ use planner_evidence::calibration::profile::{CalibratedSample, Profiled, calibra
 use planner_evidence::measured::profile::{Class, Profile};
 use planner_evidence::measured::timeline::timeline;
 use planner_evidence::validation::setup::Setup;
+use traces::gantt::GanttOptions;
 use traces::timeline::Timeline;
 
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
 use crate::cli::chart::write_timelines;
-use crate::cli::constants::written;
+use crate::cli::constants::{other_gpu, written};
 use crate::cli::files::read_plan;
-use crate::cli::picture::{Look, StillKind};
+use crate::cli::picture::StillKind;
 use crate::cli::tables::{percent, percent_more, text_table};
 use command_line::destination::{name_for, refuse_to_overwrite, stdout_is_free, write_json};
 
 /// The plan whose steps were profiled.
 pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan)> {
     let path = args.plan.clone().context(
-        "which plan ran is not said\nhint: `--plan plan.json`, which `planner evaluate MODEL --gpus N --layout LAYOUT -o \
+        "it is not said which plan ran\nhint: `--plan plan.json`, which `planner evaluate MODEL --gpus N --layout LAYOUT -o \
          plan.json` writes, or `planner import` of the launch script",
     )?;
     if let Some(chart) = &args.chart {
@@ -63,7 +64,7 @@ pub(super) fn calibrate(
         let title = format!("measured: a step of {ranks}");
         let measured = Timeline { work: predicted.work.clone(), ..timeline(&title, profiles) };
         let both = [predicted.clone(), measured];
-        write_timelines(&both, path, Look::default())?;
+        write_timelines(&both, path, GanttOptions::default())?;
     }
     if let Some(path) = &args.output {
         let name = name_for(path);
@@ -78,7 +79,7 @@ pub(super) fn calibrate(
     args.format.print(&found, text)
 }
 
-/// Largest number of rows shown of the table of samples, those with the longest times.
+/// Largest number of rows that are shown of the table of samples; those with the longest times are shown.
 const MOST_SAMPLES: usize = 24;
 
 fn describe(
@@ -118,12 +119,14 @@ fn describe(
     let notes: String =
         found.notes.iter().flat_map(|note| ["note: ", note.as_str(), "\n"]).collect();
     let written = written(output, "--framework");
+    let gpus = profiles.iter().filter_map(|it| it.gpu.as_deref());
+    let other_gpu = other_gpu("the steps", gpus, &setup.cluster);
     let more = match longest.len().saturating_sub(MOST_SAMPLES) {
         0 => String::new(),
         some => format!("  and {some} more: `--format json` has all\n"),
     };
     format!(
-        "{} kernels of {}, held against {} on {}{}\n\n{constants}\n{samples}{more}\n{notes}{written}",
+        "{} kernels of {}, held against {} on {}{}\n\n{constants}\n{samples}{more}{other_gpu}\n{notes}{written}",
         profiles.iter().map(|it| it.kernels.len()).sum::<usize>(),
         if profiles.len() == 1 { "a rank".to_owned() } else { format!("{} ranks", profiles.len()) },
         setup.problem.hardware.framework.name,

@@ -17,7 +17,7 @@ use crate::cli::tables::{percent_more, text_table};
 use command_line::destination::{name_for, stdout_is_free, write_json};
 use command_line::terminal::tell;
 
-/// Largest ratio of two steps' measured-over-predicted times, after calibration, without a warning.
+/// Largest ratio between the measured-over-predicted times of two steps after calibration that causes no warning.
 const DISAGREEMENT: f64 = 1.25;
 
 /// JSON output of a calibration from steps.
@@ -63,7 +63,7 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
     };
     warn_of_units(&found);
     if let (Some(path), Some(first)) = (&args.output, steps.first()) {
-        // A preset does not have the settings of single rows.
+        // A preset lacks the settings of individual rows.
         let ran = &first.setup.problem.hardware.framework;
         let likeliest = found.like.first().and_then(|(name, _)| frameworks::preset(name));
         let base = likeliest.or_else(|| named.clone()).or_else(|| frameworks::preset(&ran.name));
@@ -77,7 +77,7 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
     args.format.print(&report, || describe(&found, &left_out, args.output.as_deref()))
 }
 
-/// Factor between measured and predicted time beyond which the measurement is likely in another unit.
+/// Factor between measured and predicted time above which the measurement is likely in another unit.
 const OTHER_UNIT: f64 = 20.0;
 
 /// Warns on stderr about steps whose time is likely not in seconds.
@@ -127,7 +127,7 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
         let shares =
             like.iter().take(3).map(|(name, share)| format!("{name} {:.0} %", share * 100.0));
         format!(
-            "it is not known what ran them: by these steps the stack is most like {}\n",
+            "what ran them is not known; by these steps, the stack is most like {}\n",
             shares.collect::<Vec<_>>().join(", then ")
         )
     };

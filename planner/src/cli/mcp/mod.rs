@@ -1,7 +1,7 @@
 //! `planner mcp`: a server of the Model Context Protocol on stdin and stdout, for agents.
 //!
-//! Each call runs the command of that name in a process of its own, so that what it prints does not mix with the
-//! protocol's messages, a cancelled call ends, and no call disturbs another.
+//! Each call runs the command of that name in a separate process. Thus its output does not mix with the protocol's
+//! messages, a cancelled call ends, and no call disturbs another.
 
 mod tools;
 
@@ -29,10 +29,10 @@ use tools::ToolCommand;
 /// Instructions for agents.
 const INSTRUCTIONS: &str = include_str!("instructions.md");
 
-/// Time after which a search ends with the best so far, where the call says nothing.
+/// Time after which a search ends with the best plan so far, if the call sets no limit.
 const TIME_LIMIT: &str = "60s";
 
-/// Time after which a call is ended.
+/// Time after which a call is aborted.
 const LONGEST_CALL: Duration = Duration::from_mins(10);
 
 /// Serves until stdin ends.
@@ -50,7 +50,7 @@ pub(crate) fn serve() -> anyhow::Result<Answer> {
         service.waiting().await?;
         anyhow::Ok(())
     });
-    // A read of stdin that is under way cannot be cancelled.
+    // A pending read of stdin cannot be cancelled.
     runtime.shutdown_background();
     served.map(|()| Answer::Found)
 }
@@ -58,7 +58,8 @@ pub(crate) fn serve() -> anyhow::Result<Answer> {
 /// Bytes of messages on their way to the server.
 const BUFFER: usize = 1 << 16;
 
-/// Forwards lines of stdin that are JSON, and answers others, which the server itself would not, with JSON-RPC's error.
+/// Forwards lines of stdin that are JSON. Other lines are answered with JSON-RPC's error, since the server would not
+/// answer them.
 async fn forward_messages(mut forward: DuplexStream) {
     let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
     while let Ok(Some(mut line)) = lines.next_segment().await {
@@ -76,7 +77,7 @@ async fn forward_messages(mut forward: DuplexStream) {
     }
 }
 
-/// JSON-RPC's error for a line that is not JSON, or is no message; `None` for others.
+/// JSON-RPC's error for a line that is not JSON or not a message; `None` for other lines.
 fn refusal(line: &[u8]) -> Option<Value> {
     let error = match serde_json::from_slice::<Value>(line) {
         _ if line.trim_ascii().is_empty() => return None,
@@ -89,7 +90,7 @@ fn refusal(line: &[u8]) -> Option<Value> {
 
 struct Server {
     program: PathBuf,
-    /// Plans that were found, and contents that were given instead of files, one folder a call.
+    /// Plans that were found, and contents that were given in place of files; each call has its own folder.
     folder: TempDir,
     calls: AtomicU64,
 }
@@ -130,7 +131,7 @@ impl ServerHandler for Server {
 }
 
 impl Server {
-    /// Runs a command. An error is what the command says of it.
+    /// Runs a command. An error contains what the command reports about it.
     async fn call(
         &self,
         tool: &ToolCommand,
@@ -150,7 +151,7 @@ impl Server {
         if tool.has("quiet") {
             add("--quiet".to_owned());
         }
-        if tool.has("time-limit") && !arguments.contains_key("time_limit") {
+        if tool.has("time-limit") && is_open(arguments, "time_limit") {
             add(format!("--time-limit={TIME_LIMIT}"));
         }
         if let Some(plan) = &plan {
@@ -176,16 +177,21 @@ impl Server {
     }
 }
 
-/// Where the plan of a search is written, so that other tools can take it; `None` where the call says where, or there
-/// is none.
+/// Path where a search writes its plan, so that other tools can read it; `None` if the call states a path, or if the
+/// tool writes no plan.
 fn plan_file(tool: &ToolCommand, arguments: &JsonObject, folder: &Path) -> Option<PathBuf> {
     let finds_plans = tool.has("output") && tool.has("time-limit");
     let per_operator = arguments.get("per_operator").is_some_and(|it| *it == true);
-    let is_open = !arguments.contains_key("output") && !per_operator;
-    (finds_plans && is_open).then(|| folder.join("plan.json"))
+    let writes_plan = finds_plans && is_open(arguments, "output") && !per_operator;
+    writes_plan.then(|| folder.join("plan.json"))
 }
 
-/// True if a command ended with an answer: something was found, nothing fits, or settings have faults.
+/// True if a call leaves an argument open: it is missing or null.
+fn is_open(arguments: &JsonObject, name: &str) -> bool {
+    arguments.get(name).is_none_or(Value::is_null)
+}
+
+/// True if a command ended with an answer: something was found, nothing fits, or the settings have faults.
 fn is_answer(status: ExitStatus) -> bool {
     matches!(status.code(), Some(0 | 1))
 }

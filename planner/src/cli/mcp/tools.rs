@@ -1,4 +1,4 @@
-//! Tools of the server: commands whose options are typed arguments, as the command line declares them.
+//! Tools of the server: commands whose options are arguments with types, derived from the command line's declarations.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use planner::names::nearest;
 /// Commands that are tools.
 const TOOLS: [&str; 6] = ["search", "evaluate", "explain", "compare", "lint", "export"];
 
-/// Options that are not arguments: of those that print, and those that the server decides.
+/// Options that are not arguments: those about printing, and those that the server sets.
 const NOT_ARGUMENTS: [&str; 5] = ["help", "version", "format", "quiet", "threads"];
 
 /// Type of an argument's value.
@@ -63,7 +63,7 @@ impl ToolCommand {
         self.command.get_arguments().any(|arg| arg.get_long() == Some(option))
     }
 
-    /// The tool as the protocol states it, with a JSON Schema of its arguments.
+    /// The tool as described in the protocol, with a JSON Schema of its arguments.
     pub(super) fn tool(&self) -> Tool {
         let required: Vec<String> =
             self.arguments().filter(|arg| arg.is_required_set()).map(property).collect();
@@ -80,7 +80,7 @@ impl ToolCommand {
         Tool::new(self.name, about, schema)
     }
 
-    /// The words of the command line for a call. What is given as contents instead of a path is written to files in
+    /// The words of the command line for a call. Contents that are given instead of a path are written to files in
     /// `folder`.
     pub(super) fn words(&self, given: &JsonObject, folder: &Path) -> anyhow::Result<Vec<OsString>> {
         if let Some(name) =
@@ -129,7 +129,7 @@ impl ToolCommand {
     }
 }
 
-/// Name of an argument: that of its option, with underscores.
+/// Name of an argument: the name of its option with underscores.
 fn property(arg: &Arg) -> String {
     arg.get_long().unwrap_or(arg.get_id().as_str()).replace('-', "_")
 }
@@ -149,7 +149,7 @@ fn value_type(arg: &Arg) -> ValueType {
     }
 }
 
-/// True if the argument names a file, of which the contents may be given instead.
+/// True if the argument names a file; the call may then give the file's contents instead.
 fn is_file(arg: &Arg) -> bool {
     let is_path = ValueParser::type_id(arg.get_value_parser()) == TypeId::of::<PathBuf>();
     let is_output = arg.get_long() == Some("output");

@@ -10,12 +10,14 @@ use planner_core::answers::{
 };
 use planner_core::search::{EvaluatedPlan, Quantiles, RESOLUTION};
 
-use super::super::tables::{count, gib, percent, text_table};
+use super::super::tables::{count, gib, percent, text_table, unit_of_rate};
 use super::{Answers, LongestReport, WhyNotReport};
 
 impl Answers {
-    /// Text of all answers, each after an empty line.
-    pub(crate) fn describe(&self) -> String {
+    /// Text of all answers, each after an empty line. For a model without a sequence, samples are counted instead of
+    /// tokens.
+    pub(crate) fn describe(&self, has_sequence: bool) -> String {
+        let counted = if has_sequence { "tokens" } else { "samples" };
         let mut text = String::new();
         if !self.why_not.is_empty() {
             text.push('\n');
@@ -37,7 +39,7 @@ impl Answers {
         }
         if let Some(points) = &self.batches {
             text.push('\n');
-            text.push_str(&describe_batches(points));
+            text.push_str(&describe_batches(points, unit_of_rate(has_sequence)));
         }
         if let Some(all) = &self.sensitivity {
             text.push('\n');
@@ -45,15 +47,15 @@ impl Answers {
         }
         if let Some(run) = &self.training_run {
             text.push('\n');
-            text.push_str(&describe_run(run));
+            text.push_str(&describe_run(run, counted));
         }
         if let Some(cost) = self.cost_per_billion_tokens {
-            let _ = writeln!(text, "\ncost: {cost:.2} for a billion tokens, failures aside");
+            let _ = writeln!(text, "\ncost: {cost:.2} for a billion {counted}, failures aside");
         }
         if self.is_cut_short {
             text.push_str(
-                "\nthe time was over before all of that was looked at: longer sequences, larger batches and other plans \
-                 may do\n",
+                "\nthe search stopped before all of that was looked at: longer sequences, larger batches and other \
+                 plans may do\n",
             );
         }
         text
@@ -65,7 +67,7 @@ pub(crate) fn with_schedule(layout: &LayoutSpec) -> String {
     format!("{layout}, {}, ZeRO {}", layout.schedule, layout.zero_stage.number())
 }
 
-/// A layout with all settings that other tables have in separate columns.
+/// A layout with all settings, including those that other tables have in separate columns.
 pub(crate) fn whole(layout: &LayoutSpec) -> String {
     let mut text = format!(
         "{layout} {} ZeRO {} micro-batch {} recompute {}",
@@ -80,17 +82,17 @@ pub(crate) fn whole(layout: &LayoutSpec) -> String {
     text
 }
 
-/// A layout with all settings, and the nodes it is on where these are of several kinds.
+/// A layout with all settings; and the nodes on which it is, if nodes are of several kinds.
 fn on_nodes(layout: &LayoutSpec, nodes: Option<&str>) -> String {
     whole(layout) + &nodes.map_or_else(String::new, |nodes| format!(" on {nodes}"))
 }
 
-/// Text of the answer to why the first plan does not meet a constraint.
+/// Text of the answer to the question why the first plan does not meet a constraint.
 fn describe_why_not(answer: &WhyNot, nodes: Option<&str>) -> String {
     let no_layout = "no layout has it";
     match answer {
         WhyNot::Chosen => "plan 1 has it".to_owned(),
-        WhyNot::Unknown => "the time was over before that was known".to_owned(),
+        WhyNot::Unknown => "the search stopped before that was known".to_owned(),
         WhyNot::Lacking { reasons } => format!("the framework has no {}", reasons.join(", no ")),
         WhyNot::Impossible { reasons: [reason] } if reason.is_empty() => no_layout.to_owned(),
         WhyNot::Impossible { reasons: [reason] } => format!("{no_layout}: {reason}"),
@@ -146,7 +148,7 @@ impl LongestReport {
     }
 }
 
-/// Table of plans on several numbers of GPUs, with a column called `last`.
+/// Table of plans for several numbers of GPUs, with a column named `last`.
 fn describe_points(
     points: &[FrontPoint],
     last: &str,
@@ -164,7 +166,7 @@ fn describe_points(
     text_table(["GPUs", "step s", "GiB", last, "layout"], &["layout"], rows)
 }
 
-fn describe_batches(points: &[BatchPoint]) -> String {
+fn describe_batches(points: &[BatchPoint], unit: &str) -> String {
     let rate = |it: &BatchPoint| it.tokens_per_second_per_gpu;
     let most = points.iter().map(rate).fold(0.0, f64::max);
     let rows = points.iter().map(|point| {
@@ -183,7 +185,7 @@ fn describe_batches(points: &[BatchPoint]) -> String {
             it.global_batch_size
         )
     });
-    let headings = ["batch", "step s", "tok/s/GPU", "of most", "layout"];
+    let headings = ["batch", "step s", unit, "of most", "layout"];
     text_table(headings, &["layout"], rows) + &enough
 }
 
@@ -206,7 +208,7 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
     }
     let is_settled =
         |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
-    // A constant for which nothing fits at a larger factor was not evaluated there.
+    // If nothing fits at a larger factor on a constant, that factor was not evaluated.
     let factors = |constant: &str| {
         let factors = all.iter().filter(|it| it.constant == constant).map(|it| it.factor);
         let least = factors.clone().fold(1.0, f64::min);
@@ -226,12 +228,12 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
     text
 }
 
-fn describe_run(run: &TrainingRun) -> String {
+fn describe_run(run: &TrainingRun, counted: &str) -> String {
     let Quantiles { p10, p90, .. } = run.days_quantiles;
     let (unit, of_day) = unit_of(run.days);
     let [mean, p10, p90] = [run.days, p10, p90].map(|days| days * of_day);
     let mut text = format!(
-        "{} tokens: {mean:.1} {unit} ({p10:.1} to {p90:.1} in eight of ten runs), {} steps, {} GPU hours\n",
+        "{} {counted}: {mean:.1} {unit} ({p10:.1} to {p90:.1} in eight of ten runs), {} steps, {} GPU hours\n",
         count(run.tokens),
         count(run.steps),
         amount(run.gpu_hours),
@@ -276,7 +278,7 @@ fn describe_run(run: &TrainingRun) -> String {
     text
 }
 
-/// Days of a run, by what they go into.
+/// Days of a run, by what they are spent on.
 fn describe_lost(run: &TrainingRun) -> String {
     let LostTime { lost_work, checkpoints, restarts, waiting_for_nodes, fewer_nodes, slow_nodes } =
         run.lost_days;
@@ -300,10 +302,10 @@ fn describe_lost(run: &TrainingRun) -> String {
     format!("lost, of {all:.1} {unit}: {}; {without:.1} are steps that last", parts.join(", "))
 }
 
-/// Seconds of a day.
+/// Number of seconds in a day.
 const DAY: f64 = 86_400.0;
 
-/// A suitable unit for so many days, and how many of it are a day.
+/// A suitable unit for a number of days, and how many of the unit make a day.
 const fn unit_of(days: f64) -> (&'static str, f64) {
     match days {
         it if it >= 2.0 => ("days", 1.0),
@@ -312,7 +314,7 @@ const fn unit_of(days: f64) -> (&'static str, f64) {
     }
 }
 
-/// A number in short, with two digits at least where it is small.
+/// A number in short form; a small number has at least two digits.
 fn amount(number: f64) -> String {
     let decimals = (1.0 - number.log10().floor()).clamp(2.0, 8.0) as usize;
     if number > 0.0 && number < 100.0 { format!("{number:.decimals$}") } else { count(number) }
@@ -328,7 +330,7 @@ fn hours(seconds: f64) -> String {
     }
 }
 
-/// Table of the plans considered for the objective cost.
+/// Table of the plans that were considered for the objective `cost`.
 pub(crate) fn describe_considered(points: &[FrontPoint], price: f64) -> String {
     let cost = |it: &FrontPoint| format!("{:.4}", it.gpu_seconds / 3600.0 * price);
     describe_points(points, "cost a step", cost)

@@ -1,4 +1,4 @@
-//! Questions about failures: arguments, and a plan as failures see it.
+//! Questions about failures: their arguments, and a plan in the form that the model of failures takes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::super::files::read_text;
 use super::super::input::Input;
 use super::super::interrupt::Limit;
 use super::super::values::{
-    SlowNodes, parse_bandwidth, parse_hours, parse_seed, parse_slow_nodes, parse_time_limit, whole,
+    parse_bandwidth, parse_hours, parse_seed, parse_slow_nodes, parse_time_limit, whole,
 };
 
 /// What fails during `--tokens`, and what is done about it.
@@ -30,7 +30,7 @@ pub(crate) struct FailureArgs {
     /// Rates by component, as JSON: a list of `{"component": "NIC", "per": "gpu"|"node"|"job", "mtbf_hours": 4e5,
     /// "replaces_node": true}`.
     #[arg(long, value_name = "FILE", requires = "tokens", conflicts_with = "gpu_mtbf")]
-    failure_rates: Option<PathBuf>,
+    pub(crate) failure_rates: Option<PathBuf>,
     /// What happens at a failure: all wait for another node and restart; replicas without a failed node go on (as with
     /// torchft); or all restart with the best plan for the nodes that are left.
     #[arg(
@@ -42,8 +42,8 @@ pub(crate) struct FailureArgs {
         default_value = "wait"
     )]
     on_failure: OnFailureArg,
-    /// Spare nodes that stand by; they cost as others do [default: a node is always there; 0 with `--on-failure
-    /// replan`].
+    /// Spare nodes on standby, which cost as much as others [default: a spare node is always available; 0 with
+    /// `--on-failure replan`].
     #[arg(long, value_name = "N", requires = "tokens", value_parser = whole::<u32, 0, 1_048_576>, allow_negative_numbers = true)]
     spares: Option<u32>,
     /// Time until a node is repaired, with `--spares` [default: 3 days, as Arfeen et al. 2025 have it].
@@ -52,14 +52,16 @@ pub(crate) struct FailureArgs {
     /// Time until a failure is noticed [default: 60s, as in Meta's FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     detection_time: Option<Duration>,
-    /// Time from then until the checkpoint is read [default: 9min, which makes ten as in Meta's FT-HSDP].
+    /// Time from when a failure is noticed until the checkpoint is read [default: 9min, with the time until then ten,
+    /// as in Meta's FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     restart_time: Option<Duration>,
     /// Time for which all replicas stop when one fails, with `--on-failure shrink` [default: 3min, as in Meta's
     /// FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     stall_time: Option<Duration>,
-    /// Where checkpoints go: storage that all nodes share, or the memory of the own and of another node (as in Gemini).
+    /// Where checkpoints go: storage that all nodes share, or the memory of the node itself and of another (as in
+    /// Gemini).
     #[arg(
         long,
         value_enum,
@@ -72,7 +74,7 @@ pub(crate) struct FailureArgs {
     /// Write checkpoints while training goes on, once they are copied to the host.
     #[arg(long, requires = "tokens", alias = "async-checkpoints")]
     asynchronous_checkpoints: bool,
-    /// Bandwidth of the storage, of all nodes together, in GB/s [default: 1 for each node, as of Llama 3's].
+    /// Bandwidth of the storage for all nodes together, in GB/s [default: 1 for each node, as Llama 3's storage has].
     #[arg(long, value_name = "GB/S", requires = "tokens", value_parser = parse_bandwidth, allow_negative_numbers = true)]
     storage_bandwidth: Option<f64>,
     /// Training time between checkpoints [default: the one that loses least; 3h with `--on-failure shrink`].
@@ -81,9 +83,10 @@ pub(crate) struct FailureArgs {
     /// Time for which training stops for a checkpoint [default: by the plan's bytes and the bandwidth].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     checkpoint_time: Option<Duration>,
-    /// Share of the time that each node is slow, and how many times as long it computes then: `0.1%,1.5`.
+    /// Share of the time for which each node is slow, and the factor by which its computation then takes longer:
+    /// `0.1%,1.5`.
     #[arg(long, value_name = "SHARE,FACTOR", requires = "tokens", value_parser = parse_slow_nodes, allow_negative_numbers = true)]
-    slow_nodes: Option<SlowNodes>,
+    slow_nodes: Option<(f64, f64)>,
     /// Where the random numbers of the simulated runs start; the same seed gives the same days.
     #[arg(long, value_name = "SEED", requires = "tokens", value_parser = parse_seed, default_value_t = 0)]
     pub(super) seed: u64,
@@ -109,12 +112,12 @@ enum CheckpointToArg {
 }
 
 impl FailureArgs {
-    /// True if plans for fewer nodes are searched.
+    /// True if plans for fewer nodes are to be searched.
     pub(super) fn searches(&self) -> bool {
         matches!(self.on_failure, OnFailureArg::Replan)
     }
 
-    /// Rates of failures, and what is done about them.
+    /// Rates of failures, and the reaction to them.
     pub(super) fn failures(&self) -> anyhow::Result<Failures> {
         let seconds = |given: Option<Duration>, usual| given.map_or(usual, |it| it.as_secs_f64());
         let components = match (&self.failure_rates, self.gpu_mtbf) {
@@ -144,7 +147,7 @@ impl FailureArgs {
         })
     }
 
-    /// A plan as failures see it, with plans for fewer nodes where failures are followed by them.
+    /// A plan in the form that the model of failures takes; with plans for fewer nodes, if failures lead to these.
     pub(super) fn job(
         &self,
         input: &Input,
@@ -172,9 +175,7 @@ impl FailureArgs {
             );
         }
         let slowdown = match self.slow_nodes {
-            Some(SlowNodes { share, factor }) => {
-                slowdown(problem, plan, num_nodes, (share, factor))?
-            }
+            Some(slow) => slowdown(problem, plan, num_nodes, slow)?,
             None => 1.0,
         };
         let bytes = CheckpointBytes::new(problem, plan);
@@ -218,6 +219,10 @@ impl FailureArgs {
             to == CheckpointTo::Storage || num_nodes > 1,
             "`--checkpoint-to memory`: the only node has no other to keep its checkpoint\nhint: `--checkpoint-to storage`"
         );
+        anyhow::ensure!(
+            to == CheckpointTo::Storage || self.storage_bandwidth.is_none(),
+            "`--storage-bandwidth` would change nothing with `--checkpoint-to memory`\nhint: leave it out"
+        );
         let usual = CheckpointBytes::USUAL_NODE_BANDWIDTH * f64::from(num_nodes);
         let outermost = cluster.levels.last().context("a cluster has a network")?;
         let own = std::iter::once(cluster.host_link_bandwidth);
@@ -234,7 +239,7 @@ impl FailureArgs {
     }
 }
 
-/// Rates of a file.
+/// Failure rates in a file.
 fn read_rates(path: &std::path::Path) -> anyhow::Result<Vec<Component>> {
     let text = read_text(path)?;
     serde_json::from_str(&text).with_context(|| {

@@ -1,4 +1,4 @@
-//! Questions to `search` in addition to the best plans: arguments, answers, and their text.
+//! Questions to `search` beyond the best plans: arguments, answers, and their text.
 
 mod describe;
 mod failures;
@@ -26,8 +26,8 @@ use named_constraint::NamedConstraint;
 #[command(next_help_heading = "Questions")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct QuestionArgs {
-    /// What the plans are best at: time; the fewest GPUs, up to `--gpus`, on which one fits; the least memory; or
-    /// the cost of a step, over all GPUs, half of them and so on.
+    /// What plans are optimised for: time; the fewest GPUs, up to `--gpus`, on which one fits; the least memory; or
+    /// the cost of a step, compared on all GPUs, half of them and so on.
     #[arg(long, value_enum, ignore_case = true, default_value = "time")]
     pub(crate) objective: Objective,
     /// Why the first plan does without these, with commas between several: a layout (`tp8`, `pp4-zero2`), an axis
@@ -46,7 +46,7 @@ pub(crate) struct QuestionArgs {
     /// Which constants of the cost model would change the choice, and how far off they would have to be.
     #[arg(long)]
     sensitivity: bool,
-    /// Days, money and energy to train on so many tokens with the first plan, such as `15T` or `300B`.
+    /// Days, money and energy to train on this many tokens with the first plan, such as `15T` or `300B`.
     #[arg(long, value_name = "N", value_parser = parse_count_of)]
     tokens: Option<f64>,
     /// Price of an hour of a GPU.
@@ -87,36 +87,36 @@ pub(crate) struct Answers {
     sensitivity: Option<Vec<Sensitivity>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     training_run: Option<TrainingRun>,
-    /// Cost of a billion tokens, or samples.
+    /// Cost of a billion tokens, or of a billion samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_billion_tokens: Option<f64>,
-    /// True where the time limit ended the search before all questions were answered.
+    /// True if the time limit ended the search before all questions were answered.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut_short: bool,
 }
 
-/// The longest sequence that fits; a length of 0 where none does.
+/// The longest sequence that fits; its length is 0 if none does.
 #[derive(Debug, Serialize)]
 struct LongestReport {
     sequence_length: u64,
     global_batch_size: u64,
-    /// Positions that the model was made for, where known.
+    /// Number of positions for which the model was made, if known.
     max_position_embeddings: Option<u64>,
 }
 
-/// Answer to why the first plan does not meet a constraint.
+/// Answer to the question why the first plan does not meet a constraint.
 #[derive(Debug, Serialize)]
 struct WhyNotReport {
     asked: String,
     #[serde(flatten)]
     answer: WhyNot,
-    /// Nodes that are best with it, where GPUs are of several kinds.
+    /// Best nodes for the constraint, if GPUs are of several kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<String>,
 }
 
 impl QuestionArgs {
-    /// Answers the questions about the first of the plans shown, within the search's time limit.
+    /// Answers the questions about the first of the shown plans, within the search's time limit.
     pub(crate) fn answer(
         &self,
         input: &Input,

@@ -8,7 +8,7 @@ use ir::layout::Choice::One;
 use ir::layout::{Choice, PartialLayout, ZeroStage};
 use planner::names;
 
-/// A constraint that the best plan may not meet, with its text.
+/// A constraint that the best plan need not meet, with its text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NamedConstraint {
     text: String,
@@ -16,7 +16,7 @@ pub(crate) struct NamedConstraint {
 }
 
 impl NamedConstraint {
-    /// The constraint for layouts of this graph, whose selective recompute may be of chosen modules.
+    /// The constraint for layouts of this graph; selective recompute in it may stand for chosen modules.
     pub(crate) fn named_for(&self, graph: &Graph) -> PartialLayout {
         let modules = graph
             .recomputed_modules()

@@ -9,7 +9,7 @@ use planner_core::answers::depends_on;
 use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 
-/// JSON of all plans, fit to stand in a `script` element.
+/// JSON of all plans, in a form that is safe in a `script` element.
 pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[EvaluatedPlan]) -> String {
     let is_shown =
         |found: &&EvaluatedPlan| !plans.iter().any(|plan| plan.found.layout == found.layout);

@@ -1,8 +1,8 @@
 //! HTML page of a search's result: the ranking, time against memory, breakdowns of both, any two plans side by side
 //! with their timelines, and why the runners-up lose.
 //!
-//! The page is one self-contained file and needs no network. Without scripts, plain HTML still has the ranking, the
-//! breakdowns and what each plan loses.
+//! The page is one self-contained file and needs no network. Without scripts, its plain HTML still contains the
+//! ranking, the breakdowns and the losses of each plan.
 
 mod data;
 mod plan;
@@ -27,18 +27,18 @@ const STYLE: &str = include_str!("style.css");
 
 const SCRIPT: &str = include_str!("page.js");
 
-/// Texts about a search at the head of the page.
+/// Texts about a search for the head of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heading {
     /// The model and the GPUs.
     pub title: String,
-    /// Further inputs of the plans and statistics of the search, as name and value.
+    /// Further inputs of the plans and statistics of the search, as pairs of name and value.
     pub facts: Vec<(String, String)>,
     /// The command that reproduces the page.
     pub command: String,
 }
 
-/// Renders the page of `plans`, best first; `others` are drawn only as points of time against memory.
+/// Renders the page of `plans`, best first; `others` appear only as points of time against memory.
 pub fn page(
     heading: &Heading,
     problem: &Problem,
@@ -84,8 +84,8 @@ fn table(caption: &str, headings: Vec<String>, rows: Vec<Vec<String>>) -> String
     Table { caption: caption.to_owned(), headings, rows }.to_string()
 }
 
-/// Table of the plans in their order. With `is_all`, likelihoods compare only the plans of this table, and its heading
-/// says so: among more plans each is less likely to be the fastest.
+/// Table of the plans in their order. With `is_all`, likelihoods compare only the plans of this table, and the heading
+/// says so: the more plans are compared, the less likely each is to be the fastest.
 fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
     let unit = if problem.limits.has_sequence { "tokens/s/GPU" } else { "samples/s/GPU" };
     let mut headings = vec![
@@ -136,7 +136,7 @@ fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
     table(caption, headings, rows.collect())
 }
 
-/// Table of a breakdown, a column for each plan and a row for each part, and the total.
+/// Table of a breakdown: a column for each plan, a row for each part, and the total.
 fn spent(
     (caption, all, decimals): (&str, &str, usize),
     plans: &[PagePlan],
@@ -170,7 +170,7 @@ fn memory(problem: &Problem, plans: &[PagePlan]) -> String {
     })
 }
 
-/// List items of what each plan loses against the first.
+/// List items of what each plan loses relative to the first.
 fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
     const NUM_TERMS: usize = 3;
     let Some((first, rest)) = plans.split_first() else { return String::new() };
@@ -186,7 +186,7 @@ fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
         let _ = write!(
             items,
             "<li><b>{}</b>: {} {direction} than the first ({}{apart}); the first is faster in {:.0} % of what the \
-             machine may be.<ul>",
+             machine may be like.<ul>",
             Escaped(&name(index + 1, plan)),
             Seconds::new(more.abs()),
             percent(difference.share.abs()),

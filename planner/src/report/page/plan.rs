@@ -12,7 +12,7 @@ pub struct PagePlan {
     pub found: EvaluatedPlan,
     /// Simulation of the plan's step.
     pub simulated: Simulated,
-    /// Probability that no plan of another kind is faster, where known.
+    /// Probability that no plan of another kind is faster, if known.
     pub likelihood: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ impl PagePlan {
     }
 }
 
-/// Names that a problem does not have.
+/// Names that a problem does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// Name of the model.

@@ -3,8 +3,8 @@ use ir::cluster::Precision;
 
 use super::*;
 
-/// Written by hand in the form of traces in issues of PyTorch and Kineto (pytorch/pytorch#131462 for NCCL's): marks of
-/// two steps, forward on the main thread, backward on autograd's, in older and newer forms.
+/// Written by hand in the form of traces in issues of PyTorch and Kineto (pytorch/pytorch#131462 for NCCL): marks of
+/// two steps, forward on the main thread, backward on autograd's thread, in older and newer forms.
 const TRACE: &str = r#"{
   "schemaVersion": 1,
   "deviceProperties": [{ "id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85094825984 }],
@@ -93,7 +93,7 @@ fn a_bare_list_of_events_is_read_too() {
     assert_eq!((profile.kernels.len(), profile.rank), (7, None));
 }
 
-/// A trace that is cut off anywhere is reported as such, with its length.
+/// A trace that is truncated anywhere is reported as truncated, with its length.
 #[test]
 fn a_trace_that_is_cut_off_says_where() {
     for end in (1..TRACE.len()).step_by(101) {

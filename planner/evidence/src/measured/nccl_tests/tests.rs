@@ -1,6 +1,6 @@
 use super::*;
 
-/// From nebius/soperator, pull request 428, with a shortened list of ranks; rows of the same form.
+/// From nebius/soperator, pull request 428, with a shortened list of ranks; the rows have the same form.
 const TWO_NODES: &str = "\
 # nThread 1 nGpus 1 minBytes 536870912 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
 #
@@ -33,7 +33,7 @@ fn a_table_is_read_and_its_collective_follows_from_its_columns() {
     assert_eq!(run.gpu, "NVIDIA H100 80GB HBM3");
     assert_eq!(run.rows.len(), 2);
     assert_eq!(run.rows[0].bytes, Bytes::new(536_870_912));
-    assert!((run.rows[0].time.get() - 1821.3e-6).abs() < 1e-12, "{:?}", run.rows[0]);
+    assert!((run.rows[0].seconds.get() - 1821.3e-6).abs() < 1e-12, "{:?}", run.rows[0]);
 }
 
 fn with_prefix(prefix: &str) -> String {
@@ -69,10 +69,10 @@ fn what_is_not_checked_in_place_is_all_to_all() {
     let unnamed: String = ALL_TO_ALL.lines().take(6).map(|line| line.to_owned() + "\n").collect();
     let run = read_one("a", &unnamed);
     assert_eq!(run.collective, Collective::AllToAll);
-    assert!((run.rows[0].time.get() - 42.91e-6).abs() < 1e-12, "{:?}", run.rows[0]);
+    assert!((run.rows[0].seconds.get() - 42.91e-6).abs() < 1e-12, "{:?}", run.rows[0]);
 }
 
-/// The form of 2020, as in NVIDIA/nccl#583 and NVIDIA/nccl-tests#29: no root, errors in place of counts.
+/// The form of 2020, as in NVIDIA/nccl#583 and NVIDIA/nccl-tests#29: no root, and errors instead of counts.
 #[test]
 fn older_forms_are_read() {
     let text = "\

@@ -1,4 +1,4 @@
-"""Llama 3.2 1B in PyTorch, as the executor's comparison: its training on one GPU, and the times of its operators.
+"""Llama 3.2 1B in PyTorch, to compare the executor with: its training on one GPU, and the times of its operators.
 
     llama.py train [--mode eager|compile] [--micro-batch N] [--accumulate N] [--recompute] [--profile]
     llama.py kernels
@@ -24,7 +24,7 @@ SIZES = {
 
 
 class Norm(nn.RMSNorm):
-    """With its weight in the activations' precision: PyTorch has a fused kernel for that alone."""
+    """With its weight in the activations' precision, the only one for which PyTorch has a fused kernel."""
 
     def __init__(self, width):
         super().__init__(width, eps=1e-5)
@@ -91,7 +91,7 @@ def rotate(x, cos, sin):
 
 
 class Clock:
-    """Times of a GPU's work by its events; of the CPU's by the clock."""
+    """Times of work: on a GPU by its events, on the CPU by the clock."""
 
     def __init__(self, device):
         self.is_gpu = device == "cuda"
@@ -101,7 +101,7 @@ class Clock:
             torch.cuda.synchronize()
 
     def seconds(self, run, times=10, warm_ups=3):
-        """The median time of a call among `times`, after a call of each that warms up."""
+        """The median time of `times` calls, after `warm_ups` calls that are not timed."""
         for _ in range(warm_ups):
             run()
         self.wait()
@@ -113,7 +113,7 @@ class Clock:
                 found.append(time.perf_counter() - start)
                 continue
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            # What the host takes to launch is hidden behind this.
+            # This hides the time that the host takes to launch.
             torch.cuda._sleep(2_000_000)
             start.record()
             run()
@@ -167,7 +167,7 @@ def train(args):
 
 
 def kernels_of(step, clock):
-    """What each kernel of a step takes: its name, its launches, and microseconds in all."""
+    """The time of each kernel of a step: its name, its number of launches, and its microseconds in all."""
     from torch.profiler import ProfilerActivity, profile
 
     activity = ProfilerActivity.CUDA if clock.is_gpu else ProfilerActivity.CPU
@@ -189,7 +189,7 @@ def measure(args):
     draw = lambda *shape, dtype=bf16: torch.randn(*shape, device=device, dtype=dtype)
 
     def both(kind, shape, run, inputs, seconds_of=clock.seconds):
-        """Forward, and backward from a drawn gradient; memory that a forward keeps."""
+        """Times of forward, and of backward from a random gradient; and the memory that a forward keeps."""
         inputs = [it.requires_grad_() if it.is_floating_point() else it for it in inputs]
         if clock.is_gpu:
             before = torch.cuda.memory_allocated()
@@ -279,7 +279,7 @@ def measure(args):
 
 
 def host_times(args, clock, draw):
-    """What the host takes for an operator: of calls so small that the GPU waits for them; and a block's passes."""
+    """Host time of an operator, from calls so small that the GPU waits for them; and times of a block's passes."""
     x, g, w = (draw(*shape).requires_grad_() for shape in [(16, 64), (64,), (64, 64)])
     calls = dict(
         add=lambda: x + x, linear=lambda: F.linear(x, w), rms_norm=lambda: F.rms_norm(x, (64,), g),

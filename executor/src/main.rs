@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_long};
 use std::process::ExitCode;
 
 /// Every operator allocates and frees large tensors. The system's allocator would return their pages to the system and
-/// fetch new ones each time, which then dominates.
+/// fetch new ones each time, which would then dominate the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -96,7 +96,7 @@ pub enum CollectiveCall<B: Backend> {
     /// Sends arrays to ranks of the group, and returns the arrays that others send to this one. All ranks of the group
     /// call it, and the sends of one rank are the receives of others.
     Exchange {
-        /// Receivers, each once and none of them this rank, and arrays.
+        /// Receivers with their arrays. Each receiver occurs once, and none is this rank.
         sends: Vec<(u32, Array<B>)>,
         /// Senders, in the order of the returned arrays.
         receives: Vec<u32>,
@@ -107,7 +107,7 @@ pub enum CollectiveCall<B: Backend> {
     Barrier,
 }
 
-/// Numbers of elements of the parts of an array that is cut as evenly as possible: the first ones are longer.
+/// Number of elements of each part of an array that is cut as evenly as possible: the first parts are longer.
 pub(super) fn even_sizes(num_elements: usize, num_parts: usize) -> Vec<usize> {
     let size = |part| num_elements / num_parts + usize::from(part < num_elements % num_parts);
     (0..num_parts).map(size).collect()
@@ -115,8 +115,8 @@ pub(super) fn even_sizes(num_elements: usize, num_parts: usize) -> Vec<usize> {
 
 /// A rank's parent and children in the binomial tree of a broadcast among `len` ranks, by positions in the group.
 ///
-/// Places are counted from the root. In the round of reach `r` the places below `r`, which have the array, send it `r`
-/// places further; so a place receives in the round of its highest bit.
+/// Places are counted from the root. In the round of reach `r`, the places below `r` have the array and send it `r`
+/// places further. So a place receives the array in the round of its highest bit.
 pub(super) fn broadcast_tree(
     position: usize,
     root: usize,

@@ -32,7 +32,7 @@ impl Group {
         self.0.is_empty()
     }
 
-    /// The previous and the next rank of one of them on a ring; one, where both are the same; none in a group of one.
+    /// The previous and the next rank of `rank` on a ring: one rank if both are the same, none in a group of one rank.
     ///
     /// # Panics
     ///

@@ -19,8 +19,8 @@ impl<B: Backend> dyn Communicator<B> + '_ {
     }
 }
 
-/// A group that includes this rank, on a stream: collectives that are composed of others, and blocking ones. Their
-/// errors: see [`Communicator`].
+/// A group that includes this rank, on a stream, with blocking collectives and collectives that are composed of others.
+/// For their errors see [`Communicator`].
 #[derive(Clone, Copy)]
 pub struct GroupCommunicator<'a, B: Backend> {
     communicator: &'a (dyn Communicator<B> + 'a),
@@ -71,7 +71,7 @@ impl<B: Backend> GroupCommunicator<'_, B> {
         Ok(Some(arrays))
     }
 
-    /// This rank's part of `parts`, which the root alone gives, one for each rank in the order of the group. Sizes may
+    /// This rank's part of `parts`. Only the root gives `parts`, one for each rank in the order of the group. Sizes may
     /// differ.
     ///
     /// The root sends `(n - 1) / n S`.
@@ -94,11 +94,11 @@ impl<B: Backend> GroupCommunicator<'_, B> {
         Ok(own)
     }
 
-    /// The parts that all ranks of the group have for this one, in the order of the group, where this one gives
-    /// `parts[i]` to the `i`-th rank. Sizes may differ and be zero.
+    /// The parts that all ranks of the group send to this rank, in the order of the group. This rank sends `parts[i]`
+    /// to the `i`-th rank. Sizes may differ and be zero.
     ///
-    /// If each rank gives the `shapes` of the parts that it receives, no control messages are sent; all elements are of
-    /// one type then. Either all ranks give shapes or none.
+    /// If each rank gives the `shapes` of the parts that it receives, no control messages are sent; all elements must
+    /// then have one type. Either all ranks give shapes, or none does.
     ///
     /// Each rank sends each other rank its part: `(n - 1) / n S`.
     pub fn all_to_all(

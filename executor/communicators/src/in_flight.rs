@@ -13,7 +13,7 @@ pub trait DeviceWork: Send {
     /// Failures of the library that does the work.
     fn join(self: Box<Self>) -> Result<()>;
 
-    /// True once it has ended.
+    /// True once the work has ended.
     fn is_over(&self) -> bool;
 }
 

@@ -1,13 +1,13 @@
 //! Communicators: messages and collectives between the ranks of a run.
 //!
-//! [`Communicator`] is the interface of a rank: messages to other ranks, and the collectives of a [`Group`] of them,
-//! each a [`CollectiveCall`]. A [`Transport`] carries single messages, and [`MessagePassing`] makes a communicator of
-//! any transport: the collectives are written once above it. [`local`] connects the threads of a process; with the
+//! [`Communicator`] is the interface of a rank: messages to other ranks, and collectives of a [`Group`] of ranks, each
+//! a [`CollectiveCall`]. A [`Transport`] carries single messages, and [`MessagePassing`] makes any transport a
+//! communicator: the collectives are written once, on top of it. [`local`] connects the threads of a process; with the
 //! feature `mpi`, `mpi` connects processes. [`nccl`] leaves collectives to a library, between processes that find each
 //! other by [`rendezvous`].
 //!
 //! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the same order, one call
-//! after the other; different streams are independent, so that a [`Queue`] for each of them communicates while its rank
+//! after the other; different streams are independent, so that a [`Queue`] for each stream communicates while its rank
 //! computes.
 //!
 //! Knows ranks by their numbers and arrays by their shapes; never a plan, a layout or a model.
@@ -55,8 +55,8 @@ pub use transport::{Message, Transport};
 /// Collectives of [`Self::start`] do not wait for the device: see [`InFlight`]. Their input array must not be in flight
 /// itself, except on the same stream.
 ///
-/// To call a collective of a group without the calling rank, or with another number of parts than the group has ranks,
-/// is a bug, and panics.
+/// It is a bug, and panics, to call a collective of a group that does not include the calling rank, or with a number of
+/// parts that differs from the group's number of ranks.
 ///
 /// # Errors
 ///
@@ -70,14 +70,15 @@ pub trait Communicator<B: Backend>: Send + Sync {
     fn num_ranks(&self) -> u32;
 
     /// True if collectives run on the device after all computation that was started before them, overlapped with later
-    /// computation. A separate thread must not start them: they could wait for computation that needs their results.
+    /// computation. They must not be started from a separate thread: they could then wait for computation that needs
+    /// their results.
     fn is_asynchronous(&self) -> bool {
         false
     }
 
     /// Marks the start of a step: all ranks that send and receive within steps call it, once they have received all
-    /// messages of the step before. Under tags of messages, and of the context stream, every step sends the same number
-    /// of arrays, of the same shapes and in the same order: one that does not is a bug, and panics.
+    /// messages of the step before. Under tags of messages and of the context stream, every step sends the same number
+    /// of arrays, of the same shapes and in the same order. A step that differs is a bug, and panics.
     fn begin_step(&self) {}
 
     /// Sends an array to a rank. Does not wait for the receiver.
@@ -94,7 +95,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
     /// See [`Communicator`].
     fn receive(&self, from: u32, tag: Tag) -> Result<Array<B>>;
 
-    /// Starts a collective of a group that includes this rank, on a stream: the arrays that it returns on this rank.
+    /// Starts a collective of a group that includes this rank, on a stream. Returns the arrays that the collective
+    /// returns on this rank.
     ///
     /// # Errors
     ///

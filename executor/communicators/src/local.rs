@@ -87,7 +87,7 @@ impl<B: Backend> Drop for LocalTransport<B> {
 /// Results of `program` on `num_ranks` ranks, run as threads.
 ///
 /// Devices are assigned as by [`communicators`]. A rank has ended once its program and all jobs that it left in queues
-/// have, so the result of a program must not hold its communicator.
+/// have ended. So the result of a program must not hold the program's communicator.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
 ///
 /// # Errors
 ///
-/// As [`run`], and where the threads cannot be started.
+/// As [`run`], or the threads cannot be started.
 pub fn run_on<B: Backend, T: Send, E: fmt::Display + Send>(
     num_ranks: u32,
     devices: &[B::Device],

@@ -78,8 +78,8 @@ impl<K: Copy + Ord, M> Mailbox<K, M> {
         is_first
     }
 
-    /// Makes all later calls fail with another rank's error. Of ranks that fail before they hear of each other, the
-    /// lowest counts as the first: so all ranks agree.
+    /// Makes all later calls fail with another rank's error. If several ranks fail before they hear of each other, the
+    /// lowest counts as the first, so all ranks agree.
     pub(super) fn hear_stop(&self, error: CommunicationError) {
         let mut state = self.lock();
         let ended_by = state.stopped.as_ref().and_then(CommunicationError::ended_by);

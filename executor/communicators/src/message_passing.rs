@@ -1,4 +1,4 @@
-//! Collectives, written once above messages.
+//! Collectives, written once on top of messages.
 //!
 //! A rank sends all its messages before it waits, and sending does not wait, so ranks cannot wait for each other in a
 //! cycle.
@@ -16,7 +16,7 @@ use super::{
     Traffic,
 };
 
-/// A transport, with the collectives written above it: a [`Communicator`].
+/// A [`Communicator`] made of a transport and the collectives on top of it.
 #[derive(Debug)]
 pub struct MessagePassing<T> {
     rank: u32,
@@ -102,7 +102,7 @@ impl<B: Backend> Endpoint<'_, B> {
         }
     }
 
-    /// The error of ranks whose calls differ: the message is of another kind than was expected.
+    /// The error where ranks make different calls, so that a message is of another kind than expected.
     fn confused<T>(&self, from: u32, tag: Tag, [expected, found]: [&'static str; 2]) -> Result<T> {
         Err(CommunicationError::Confused { rank: self.rank, tag, expected, from, found })
     }
@@ -130,7 +130,7 @@ impl<B: Backend> Member<'_, B> {
                     self.send(root, part)?;
                     return Ok(Vec::new());
                 }
-                vec![join(self.receive_others(part)?, &shape)]
+                vec![join(self.receive_others(part).collect::<Result<_>>()?, &shape)]
             }
             CollectiveCall::AllReduce { array, .. } if len == 1 => vec![array],
             CollectiveCall::AllReduce { array, reduction } => {
@@ -173,13 +173,13 @@ impl<B: Backend> Member<'_, B> {
     }
 
     /// The arrays of all members in the order of the group: `own`, and those received from the others.
-    fn receive_others(&self, own: Array<B>) -> Result<Vec<Array<B>>> {
+    fn receive_others(&self, own: Array<B>) -> impl Iterator<Item = Result<Array<B>>> {
         let mut own = Some(own);
-        let array = |position| match own.take_if(|_| position == self.position) {
+        let array = move |position| match own.take_if(|_| position == self.position) {
             Some(own) => Ok(own),
             None => self.receive(position),
         };
-        (0..self.group.len()).map(array).collect()
+        (0..self.group.len()).map(array)
     }
 
     fn broadcast(&self, root: usize, array: Option<Array<B>>) -> Result<Array<B>> {
@@ -195,7 +195,7 @@ impl<B: Backend> Member<'_, B> {
     fn all_gather(&self, array: Array<B>) -> Result<Vec<Array<B>>> {
         let (position, len) = (self.position, self.group.len());
         (1..len).try_for_each(|reach| self.send((position + reach) % len, array.clone()))?;
-        self.receive_others(array)
+        self.receive_others(array).collect()
     }
 
     fn reduce_scatter(&self, parts: Vec<Array<B>>, reduction: Reduction) -> Result<Array<B>> {
@@ -211,16 +211,12 @@ impl<B: Backend> Member<'_, B> {
         parts.rotate_left(self.position);
         parts.into_iter().try_for_each(|(to, part)| self.send(to, part))?;
         let spec = ArraySpec::of(&own);
-        let mut own = Some(own);
         let mut result: Option<Array<B>> = None;
-        for position in 0..self.group.len() {
-            let next = match own.take_if(|_| position == self.position) {
-                Some(own) => own,
-                None => self.receive(position)?,
-            };
+        for (other, next) in self.group.ranks().iter().zip(self.receive_others(own)) {
+            let next = next?;
             let other_spec = ArraySpec::of(&next);
             if other_spec != spec {
-                let (rank, other) = (self.endpoint.rank, self.group.ranks()[position]);
+                let (rank, other) = (self.endpoint.rank, *other);
                 return Err(CommunicationError::Mismatch { rank, spec, other, other_spec });
             }
             result = Some(match result {
@@ -233,7 +229,8 @@ impl<B: Backend> Member<'_, B> {
 
     fn barrier(&self) -> Result<()> {
         let len = self.group.len();
-        // After the round of reach `r` a rank has signals, direct or not, from the `2 r - 1` ranks before it.
+        // After the round of reach `r`, a rank has received signals, directly or through other ranks, from the
+        // `2 r - 1` ranks before it.
         for reach in (0..usize::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < len) {
             let to = self.group.ranks()[(self.position + reach) % len];
             let from = self.group.ranks()[(self.position + len - reach) % len];

@@ -14,8 +14,8 @@ use super::error::{CommunicationError, Result};
 
 /// A thread that runs jobs one after the other: a stream of a rank.
 ///
-/// Dropping it does not wait: remaining jobs still run, in order. A rank that fails while other ranks wait for its
-/// queued jobs would otherwise wait for them too.
+/// Dropping it does not wait: remaining jobs still run, in order. Otherwise a rank that fails while other ranks wait
+/// for its queued jobs would wait for the jobs too.
 pub struct Queue {
     name: Arc<str>,
     jobs: Sender<Job>,

@@ -6,8 +6,8 @@ use ir::schedule::{Action, ParseActionError};
 use serde::{Deserialize, Serialize};
 use traces::timeline::Stream;
 
-/// The order to which a message between two ranks belongs. Messages with the same tag arrive in the order in
-/// which they were sent.
+/// The sequence to which a message between two ranks belongs. Messages with the same tag arrive in the order in which
+/// they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Tag {
@@ -18,7 +18,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// The stream whose traffic its messages count as.
+    /// The stream to whose traffic messages with this tag are counted.
     pub const fn stream(self) -> Stream {
         match self {
             Self::Stream(stream) => stream,

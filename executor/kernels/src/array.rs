@@ -1,8 +1,8 @@
 //! Tensors whose number of dimensions is known at run time.
 //!
-//! A program is made from a model that is read at run time, so the number of dimensions of its tensors
-//! cannot be part of their type, as it is in burn's `Tensor`. [`Array`] is a thin coat over the backend's own
-//! tensor, on which burn's operations still work. Its element type is known at run time too.
+//! The model is read at run time, so the number of dimensions of the program's tensors cannot be part of their type, as
+//! it is in burn's `Tensor`. [`Array`] is a thin wrapper of the backend's own tensor, so burn's operations still work
+//! on it. Its element type is known at run time too.
 
 mod arithmetic;
 
@@ -53,7 +53,8 @@ enum Primitive<B: Backend> {
 /// Integer type of arrays of bytes.
 const BYTE: IntDType = IntDType::U8;
 
-/// Returns whether a shape has no elements. Kernels are not launched for it: CUDA refuses kernels of no threads.
+/// Returns whether a shape has no elements. No kernel is launched for such a shape: CUDA refuses a launch with no
+/// threads.
 fn is_empty(shape: &[usize]) -> bool {
     shape.contains(&0)
 }
@@ -236,7 +237,8 @@ impl<B: Backend> Array<B> {
         self.shape().iter().product()
     }
 
-    /// Returns whether the array has no elements. Kernels are not launched then: CUDA refuses kernels of no threads.
+    /// Returns whether the array has no elements. No kernel is launched for such an array: CUDA refuses a launch with
+    /// no threads.
     pub fn is_empty(&self) -> bool {
         is_empty(&self.shape())
     }
@@ -281,7 +283,7 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// Applies a function to the backend's tensor: `numbers` or `bytes`, by what the array holds.
+    /// Applies a function to the backend's tensor: `numbers` or `bytes`, depending on what the array holds.
     pub fn read<T>(
         &self,
         numbers: impl FnOnce(&FloatTensor<B>) -> T,
@@ -293,7 +295,7 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// Applies functions that only move elements: `numbers` or `bytes`, by what the array holds.
+    /// Applies functions that only move elements: `numbers` or `bytes`, depending on what the array holds.
     pub fn moved(
         self,
         numbers: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
@@ -359,8 +361,8 @@ impl<B: Backend> Array<B> {
 
     /// The elements in row-major order, in another shape.
     pub fn reshape(self, shape: &[usize]) -> Self {
-        // burn 0.21 (`split_strides`) takes another order of elements where a dimension of a non-contiguous array is
-        // split and a dimension of size 1 lies behind or between: such arrays are flattened first.
+        // burn 0.21 (`split_strides`) changes the order of elements where a dimension of a non-contiguous array is
+        // split and a dimension of size 1 lies behind or between. Such arrays are flattened first.
         let own = self.shape();
         if shape.len() > own.len() && own.iter().skip(1).any(|size| *size == 1) {
             let whole = Shape::from([own.iter().product::<usize>()]);
@@ -385,7 +387,7 @@ impl<B: Backend> Array<B> {
         self.reshape(&[count])
     }
 
-    /// The array as a matrix of rows: the last `trailing` dimensions as one, all others as rows.
+    /// The array as a matrix: the last `trailing` dimensions are joined to columns, all others to rows.
     pub fn rows(self, trailing: usize) -> Self {
         let shape = self.shape();
         let width = shape[shape.len() - trailing..].iter().product();
@@ -447,7 +449,7 @@ impl<B: Backend> Array<B> {
         ))
     }
 
-    /// A flat array whose elements from `start` on are replaced by those of another.
+    /// The flat array with its elements from `start` on replaced by those of `part`.
     pub fn with(self, start: usize, part: Self) -> Self {
         if part.is_empty() {
             return self;
@@ -497,7 +499,7 @@ impl<B: Backend> Array<B> {
         Self::from_primitive(B::float_select(self.clone().primitive(), dim, indices.0.clone()))
     }
 
-    /// Row `indices[i]` of dimension `dim` plus row `i` of `rows`, for each `i`; equal indices add up.
+    /// Adds row `i` of `rows` to row `indices[i]` of dimension `dim`, for each `i`. Rows with equal indices add up.
     pub fn select_add(self, dim: usize, indices: &Indices<B>, rows: Self) -> Self {
         if rows.is_empty() {
             return self;

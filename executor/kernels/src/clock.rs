@@ -1,7 +1,7 @@
 //! Times at which a device executed its work.
 //!
-//! A GPU executes asynchronously: the host's clock shows when a kernel was launched, not when it ran. So a timeline is
-//! made of points in the device's work, which are read at the end of the step.
+//! A GPU executes asynchronously: the host's clock shows when a kernel was launched, not when it ran. So the times of a
+//! timeline are points in the device's work, which are read at the end of the step.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,7 +14,8 @@ use ir::units::Nanos;
 
 use crate::lock::lock;
 
-/// A point in a device's work, passed once all work enqueued before on one of its streams is done.
+/// A point in a device's work. The device has passed it once all work that was enqueued before it on one of the
+/// device's streams is done.
 #[derive(Clone)]
 pub struct Point(pub Arc<dyn Any + Send + Sync>);
 
@@ -59,8 +60,8 @@ impl<B: Backend> DeviceClock for WaitingClock<B> {
     }
 }
 
-/// Intervals of a device's work for one event of a timeline, as far as libraries that work overlapped with computation
-/// record them.
+/// Intervals of a device's work for one event of a timeline. They are recorded only by libraries whose work overlaps
+/// with computation.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Arc<Mutex<Vec<[Point; 2]>>>);
 
@@ -70,7 +71,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// A point in time after which nothing is begun or waited for.
+/// A point in time after which no work is begun and no wait continues.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
 
@@ -125,7 +126,7 @@ impl Spans {
     }
 }
 
-/// Restores the previous recorder on drop, also where a thread panics.
+/// Restores the previous recorder on drop, even if the thread panics.
 struct Restored(Option<Spans>);
 
 impl Drop for Restored {

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs for burn's CUDA backend.
 //!
-//! burn loads the driver and the kernel compiler at first use, and panics where it does not find them. So their
-//! presence is checked before.
+//! burn loads the driver and the kernel compiler at first use, and panics if it does not find them. So this module
+//! first checks that they are present.
 
 pub mod clock;
 pub mod compute_stream;
@@ -78,7 +78,7 @@ pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
     Ok((0..count).map(|index| CudaDevice::new(index as usize)).collect())
 }
 
-/// Fails if the driver is older than the kernel compiler, whose code it then cannot load.
+/// Fails if the driver is older than the kernel compiler: such a driver cannot load the compiler's code.
 fn check_versions() -> Result<(), DeviceError> {
     let Versions { driver, compiler, .. } = versions()?;
     if driver >= compiler {
@@ -186,8 +186,8 @@ pub fn free_memory(device: &CudaDevice) -> Result<Bytes, DeviceError> {
 
 /// The primary context of a GPU.
 ///
-/// It is kept until the process ends: the driver destroys a primary context with its last user, and then refuses calls
-/// of every thread that had made it its current one.
+/// It is kept until the process ends: the driver destroys a primary context when its last user releases it, and then
+/// refuses calls from every thread whose current context it was.
 ///
 /// # Errors
 ///
@@ -203,8 +203,8 @@ pub fn context_of(device: &CudaDevice) -> Result<Arc<CudaContext>, DriverError> 
     Ok(context)
 }
 
-/// Waits until all enqueued work has reached the GPUs, or failed: kernels are compiled on threads that burn never
-/// joins, and a process that ends during a compilation crashes instead of reporting why it ends.
+/// Waits until all enqueued work has reached the GPUs, or failed. Kernels are compiled on threads that burn never
+/// joins; a process that ends during a compilation crashes instead of reporting why it ends.
 pub fn settle(devices: &[CudaDevice]) {
     for device in devices {
         // A thread that has failed has nothing left to do.

@@ -1,8 +1,8 @@
 //! Devices that fail.
 //!
-//! burn reports a failure in two ways: sometimes as the error of a read; and by a panic of the thread that serves the
-//! device, of which later callers are not informed. So the message of such a thread is recorded, and every later read
-//! of an array fails with it: its elements are not what should have been computed.
+//! burn reports a failure in two ways: as the error of a read, or by a panic of the thread that serves the device.
+//! Later callers are not informed of the panic. So the thread's message is recorded, and every later read of an array
+//! fails with it, because the array does not hold what should have been computed.
 
 use std::any::Any;
 use std::fmt;
@@ -12,13 +12,13 @@ use std::sync::OnceLock;
 /// The first failure.
 static FIRST: OnceLock<DeviceFailure> = OnceLock::new();
 
-/// Message of a device, or of burn's thread that serves it, when it failed. Programs of ranks end with it by a panic
-/// that prints nothing: the code that runs them reports it once.
+/// Message of a device, or of burn's thread that serves the device, when it failed. A rank's program then ends by a
+/// panic that carries this message and prints nothing: the code that runs the program reports the message once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFailure(String);
 
 impl DeviceFailure {
-    /// A failure from burn's message: its causes, each of which burn prints on lines of its own, in one line.
+    /// A failure from burn's message. burn prints each cause on separate lines; here all causes are joined in one line.
     pub fn new(message: &str) -> Self {
         let message = message.trim_start_matches("called `Result::unwrap()` on an `Err` value: ");
         let lines =
@@ -68,13 +68,14 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
 pub struct DeviceError(pub String);
 
 impl DeviceError {
-    /// An error from the name of what has failed and the message of its failure.
+    /// An error from the start of its message, which says what has failed, and the message of the failure.
     pub fn of<E: fmt::Display>(failed: &str) -> impl Fn(E) -> Self {
         move |said| Self(format!("{failed}: {said}"))
     }
 }
 
-/// The value that a device returned. If it or its server has failed, the program of the rank ends.
+/// The value that a device returned. If the device or the thread that serves it has failed, the program of the rank
+/// ends.
 pub fn unless_failed<T, E: fmt::Display>(given: Result<T, E>) -> T {
     if let Some(noted) = DeviceFailure::noted() {
         noted.clone().raise();

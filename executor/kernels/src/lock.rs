@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, also where a thread panicked with the lock held: no code here leaves guarded data half changed.
+/// Locks `mutex`, even if a thread panicked while it held the lock: no code here leaves guarded data half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,14 @@
 //! The stream of a device on which all threads compute.
 //!
-//! CubeCL gives every thread its own stream and memory pool. It tracks neither what was written to an array after its
-//! creation nor who still reads memory that was freed, so arrays that threads pass to each other would be read too
-//! early, and overwritten too early. On one stream the device works in the order in which threads submit; that order is
-//! the threads' responsibility. Work that overlaps with computation (NCCL) has its own streams, ordered by events.
+//! CubeCL gives every thread its own stream and memory pool. It tracks neither writes to an array after its creation
+//! nor pending reads of freed memory, so arrays that threads pass to each other would be read too early and overwritten
+//! too early. On one stream the device works in the order in which threads submit; that order is the threads'
+//! responsibility. Work that overlaps with computation (NCCL) has its own streams, ordered by events.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
-/// Runs `work`, all of whose computation goes to the process's single stream of each device.
+/// Runs `work`. All of its computation goes to the single stream that the process has on each device.
 ///
 /// Every thread that uses a device runs within this function.
 pub fn on_one_stream<T>(work: impl FnOnce() -> T) -> T {

@@ -52,7 +52,7 @@ impl OperatorTrial for MatrixProduct {
     }
 }
 
-/// A function, alone and as a gate, of a gate, a value and a gradient `[.., d]`.
+/// An activation function, alone and as a gate. Its inputs are a gate, a value and a gradient, `[.., d]` each.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations(pub Function);
 
@@ -78,7 +78,8 @@ impl OperatorTrial for Activations {
     }
 }
 
-/// A norm of rows `[n, d]`, with and without parameters `[d]`; gradients of parameters are divided by the rows.
+/// A norm of rows `[n, d]`, with and without parameters `[d]`; gradients of parameters are divided by the number of
+/// rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Norms(pub NormKind);
 
@@ -223,8 +224,8 @@ impl OperatorTrial for Update {
     }
 }
 
-/// Rows dispatched to the experts that they choose, multiplied by each expert's matrix and combined; and all gradients,
-/// those of parameters divided by the number of rows.
+/// Rows dispatched to the experts that they choose, multiplied by each expert's matrix and combined; and all gradients.
+/// Gradients of parameters are divided by the number of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ToExperts(pub RoutingRule);
 
@@ -329,7 +330,7 @@ impl Attend {
     }
 
     /// Queries `[2, s, heads, d]`, keys `[2, t, kv_heads, d]`, values `[2, t, kv_heads, dv]`, a gradient of the output
-    /// `[2, s, heads, dv]`, and a number of each head.
+    /// `[2, s, heads, dv]`, and one number for each head.
     pub fn inputs(sizes: AttentionSizes) -> Vec<Plain> {
         let AttentionSizes { queries, keys, heads, kv_heads, width, value_width } = sizes;
         vec![

@@ -1,6 +1,6 @@
 //! GPUs of any vendor, and software ones, for burn's wgpu backend.
 //!
-//! burn opens a device at first use, and panics where there is none. So its presence is checked before.
+//! burn opens a device at first use, and panics if there is none. So this module first checks that there is one.
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;

@@ -54,8 +54,8 @@ impl Base {
         }
     }
 
-    /// Identity of a program's frozen weights, which differs for other files or seeds; none where nothing is frozen. Of
-    /// weights in files, a hash over a few elements of each parameter.
+    /// Identity of a program's frozen weights, which differs for other files or seeds; none where nothing is frozen.
+    /// For weights in files, it is a hash over a few elements of each parameter.
     ///
     /// # Errors
     ///

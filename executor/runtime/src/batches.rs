@@ -17,16 +17,16 @@ use crate::program::{Objective, Program};
 pub enum Source {
     /// Windows of tokens.
     Tokens(Samples),
-    /// Windows of one token more than a sequence has, in this order; the first window follows the last.
+    /// Windows, in this order, each of one token more than a sequence; after the last window, the first follows again.
     Windows(Vec<Vec<u32>>),
-    /// Samples, each an input and its class, in this order; the first sample follows the last.
+    /// Samples, in this order, each an input and its class; after the last sample, the first follows again.
     Samples(Vec<(Vec<f64>, u32)>),
     /// Made-up samples, for models that take no tokens.
     Synthetic(SyntheticSamples),
 }
 
 impl Source {
-    /// Targets of a step: tokens, or samples.
+    /// Number of targets of a step: tokens, or samples.
     pub(crate) fn num_targets(&self, program: &Program) -> u64 {
         let all = program.tokens_per_step();
         match (self, program.objective()) {
@@ -58,7 +58,11 @@ impl Source {
                 let masking = Masking { vocab_size: source.vocab_size(), seed: env.seed };
                 match program.objective() {
                     Objective::NextToken => of_windows(program, env, first, &windows),
-                    Objective::FillIn => filling_in(env, first, &windows, masking),
+                    Objective::FillIn => {
+                        let (masked, targets) = all_masked(first, &windows, masking);
+                        let [tokens, targets] = [masked, targets].map(|all| of_segments(env, &all));
+                        MicroBatch { first_sample: first, tokens, targets, ..MicroBatch::default() }
+                    }
                     Objective::Restore => {
                         let (masked, _) = all_masked(first, &windows, masking);
                         let decoder = of_windows(program, env, first, &windows);
@@ -116,18 +120,6 @@ fn of_windows<B: Kernels>(
         further: further.collect(),
         ..MicroBatch::default()
     }
-}
-
-/// The rank's segments of windows with some tokens masked; the targets are the masked tokens.
-fn filling_in<B: Kernels>(
-    env: &Env<B>,
-    first_sample: u64,
-    windows: &[Vec<u32>],
-    masking: Masking,
-) -> MicroBatch<B> {
-    let (masked, targets) = all_masked(first_sample, windows, masking);
-    let [tokens, targets] = [masked, targets].map(|all| of_segments(env, &all));
-    MicroBatch { first_sample, tokens, targets, ..MicroBatch::default() }
 }
 
 /// All but the last token of each window, some of them masked; and the targets.

@@ -52,7 +52,7 @@ pub struct LayoutCase {
     pub context_kind: ContextParallelKind,
     /// Expert-parallel ranks.
     pub expert: u32,
-    /// Expert-tensor-parallel ranks; as many as tensor-parallel ones if 0.
+    /// Expert-tensor-parallel ranks; if 0, the number of tensor-parallel ranks.
     pub expert_tensor: u32,
     /// Pipeline ranks.
     pub pipeline: u32,
@@ -60,7 +60,8 @@ pub struct LayoutCase {
     pub data: u32,
     /// Sequences of a micro-batch.
     pub micro_batch_size: u32,
-    /// Number of replicas of each group of GPUs, and of their micro-batches; all have the same if there are none.
+    /// For each group of GPUs, the number of replicas and of their micro-batches; if there are no groups, all replicas
+    /// have the same number of micro-batches.
     pub groups: &'static [[u32; 2]],
     /// The states that replicas shard.
     pub zero: ZeroStage,
@@ -74,7 +75,7 @@ pub struct LayoutCase {
     pub schedule: ScheduleKind,
     /// Virtual stages of a pipeline rank.
     pub virtual_stages: u32,
-    /// Bytes of gradients in a bucket, at which it is reduced.
+    /// Bytes of gradients at which a bucket is reduced.
     pub bucket_bytes: u64,
     /// Adapters, if there are any.
     pub adapters: Option<AdapterCase>,
@@ -145,11 +146,11 @@ impl LayoutCase {
     }
 }
 
-/// A model in a layout, with stages as even as can be, the first ones larger.
+/// A model in a layout, with stages as equal as possible; the first stages are the larger ones.
 ///
 /// # Errors
 ///
-/// [`ProgramError`] where the model cannot be read, or the schedule not be made.
+/// [`ProgramError`] where the model cannot be read, or the schedule cannot be generated.
 pub fn parts(model: &str, case: LayoutCase, compute: Element) -> Result<Parts, ProgramError> {
     let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
     let settings = Settings {
@@ -177,7 +178,7 @@ pub fn parts(model: &str, case: LayoutCase, compute: Element) -> Result<Parts, P
     Ok(Parts { adapters, replicas_by_group, ..parts })
 }
 
-/// Training data of such a program: the built-in book, or synthetic samples.
+/// Training data of a program: the built-in book, or synthetic samples.
 ///
 /// # Errors
 ///

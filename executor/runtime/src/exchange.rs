@@ -106,7 +106,8 @@ impl<B: Kernels> GradientExchange<B> for Reduce {
         let lens: Vec<usize> = gradients.iter().map(|g| g.num_elements() / shards).collect();
         let bytes: u64 = gradients.iter().map(Array::num_bytes).sum();
         let mut sum = if shards > 1 {
-            // The gradient of one unit is in the order of sending; those of several units are reordered by shard.
+            // The gradient of one unit is in the order of sending; the gradients of several units are reordered by
+            // shard.
             let whole = if gradients.len() == 1 {
                 gradients.into_iter().next().expect("there is one")
             } else {

@@ -1,6 +1,7 @@
 //! Flat parameters: the parameters of a block that are gathered, reduced and updated together.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
@@ -25,7 +26,7 @@ use crate::weight::Weight;
 pub(crate) struct FlatParameter<B: Kernels> {
     pub(crate) parameters: Vec<LocalParameter>,
     /// Offset of each parameter in the flat array.
-    pub(crate) offsets: Vec<usize>,
+    offsets: Vec<usize>,
     /// Elements of the flat array, with padding.
     pub(crate) len: usize,
     pub(crate) replicas: ReplicaGroups,
@@ -35,7 +36,7 @@ pub(crate) struct FlatParameter<B: Kernels> {
     pub(crate) shard_index: usize,
     /// Ranks of the stages that have the same tied table, this rank included.
     pub(crate) tied: Option<Group>,
-    /// Role of this rank's copy among those of the replicas.
+    /// Role of this rank's copy among the replicas' copies.
     pub(crate) role: Role,
     /// True where the shard is on the host, and copied to the device to be gathered.
     keeps_shard_on_host: bool,
@@ -62,7 +63,7 @@ pub(crate) enum Renewal<B: Kernels> {
     Copy(JobHandle<Array<B>>),
 }
 
-/// Role of a rank's copy of a unit among those of its replicas.
+/// Role of a rank's copy of a unit among the replicas' copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The copy that the norm of all gradients counts, and that checkpoints save.
@@ -170,9 +171,23 @@ impl<B: Kernels> FlatParameter<B> {
     }
 
     /// This rank's range of the flat array.
-    pub(crate) fn shard_range(&self) -> std::ops::Range<usize> {
+    pub(crate) fn shard_range(&self) -> Range<usize> {
         let len = self.shard_len();
         self.shard_index * len..(self.shard_index + 1) * len
+    }
+
+    /// The parameters with elements in a range of the flat array: for each, the range of these elements in the
+    /// parameter, and their range relative to the start of the given range.
+    pub(crate) fn parameters_in(
+        &self,
+        Range { start: from, end: to }: Range<usize>,
+    ) -> impl Iterator<Item = (&LocalParameter, Range<usize>, Range<usize>)> {
+        self.parameters.iter().zip(&self.offsets).filter_map(move |(parameter, offset)| {
+            let start = (*offset).max(from);
+            let end = (offset + parameter.num_elements()).min(to);
+            (start < end)
+                .then(|| (parameter, start - offset..end - offset, start - from..end - from))
+        })
     }
 
     /// This rank's shard of the weights that kernels read, where it is on the device.
@@ -192,7 +207,8 @@ impl<B: Kernels> FlatParameter<B> {
         self.shard = Placed::Device(shard);
     }
 
-    /// Updates this rank's shard by the reduced gradients times `factor`; none if there are none.
+    /// Updates this rank's shard by the reduced gradients; none if there are no reduced gradients. `rates` are the
+    /// learning rate and the factor of gradients.
     pub(crate) fn update(
         &mut self,
         settings: &Settings,
@@ -203,7 +219,7 @@ impl<B: Kernels> FlatParameter<B> {
         if !self.states.has_reduced() {
             return None;
         }
-        // In-place updates need that nothing else holds the arrays.
+        // In-place updates require that nothing else holds the arrays.
         self.weights = None;
         self.shard = Placed::Device(Array::zeros(&[0], settings.compute, device));
         self.states.update(settings, rates, number);
@@ -211,7 +227,7 @@ impl<B: Kernels> FlatParameter<B> {
         Some(self.renew(settings.compute))
     }
 
-    /// Has kernels read the current master weights.
+    /// Replaces the weights that kernels read by the current master weights.
     pub(crate) fn renew(&mut self, compute: Element) -> Renewal<B> {
         self.weights = None;
         match &self.states {
@@ -328,24 +344,15 @@ impl<B: Kernels> FlatParameter<B> {
         self.gradients.take(parts, self.len, element, device)
     }
 
-    /// The ranges of the shard whose parameters this rank counts in the norm: all but copies of a tensor-parallel rank
-    /// before it.
-    pub(crate) fn ranges_in_norm(&self) -> Vec<std::ops::Range<usize>> {
+    /// The ranges of the shard whose parameters this rank counts in the norm: all but copies of what an earlier
+    /// tensor-parallel rank has.
+    pub(crate) fn ranges_in_norm(&self) -> Vec<Range<usize>> {
         if !self.role.counts_in_norm() {
             return Vec::new();
         }
-        let shard = self.shard_range();
-        let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
-        for (parameter, offset) in self.parameters.iter().zip(&self.offsets) {
-            if parameter.is_tensor_copy {
-                continue;
-            }
-            let start = (*offset).max(shard.start);
-            let end = (offset + parameter.num_elements()).min(shard.end);
-            if start >= end {
-                continue;
-            }
-            let range = start - shard.start..end - shard.start;
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        let own = self.parameters_in(self.shard_range());
+        for (_, _, range) in own.filter(|(parameter, ..)| !parameter.is_tensor_copy) {
             match ranges.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ => ranges.push(range),

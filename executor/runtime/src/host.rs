@@ -1,4 +1,4 @@
-//! A device's host: arrays in its memory, and copies between the two.
+//! A device's host: arrays in its memory, and copies between host and device.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::recorder::Recorder;
 /// An array in the host's memory.
 pub(crate) type HostArray = Array<Flex>;
 
-/// An array that a device works with, and its memory.
+/// An array that a device works with, and the memory that it is in.
 #[derive(Clone, Debug)]
 pub(crate) enum Placed<B: Kernels> {
     /// In the device's memory.
@@ -26,7 +26,7 @@ pub(crate) enum Placed<B: Kernels> {
 }
 
 impl<B: Kernels> Placed<B> {
-    /// The array on the device; an array on the host is copied, and the copy recorded as of `kind`.
+    /// The array on the device; an array on the host is copied, and the copy is recorded as an action of this kind.
     pub(crate) fn on_device(self, kind: ActionKind) -> Array<B> {
         match self {
             Self::Device(array) => array,
@@ -80,18 +80,18 @@ impl<B: Kernels> Host<B> {
         self.inward.start(move || Ok(copied_to_device(&recorder, array, &device, action)))
     }
 
-    /// Starts to copy arrays back to the device, after their copies to the host.
+    /// Starts to copy arrays, where there are any, back to the device, after their copies to the host.
     pub(crate) fn bring_back(
         &self,
-        arrays: Vec<JobHandle<HostArray>>,
+        arrays: Vec<Option<JobHandle<HostArray>>>,
         action: Action,
-    ) -> JobHandle<Vec<Array<B>>> {
+    ) -> JobHandle<Vec<Option<Array<B>>>> {
         let (recorder, device) = (Arc::clone(&self.recorder), self.device.clone());
         self.inward.start(move || {
             let back = |it: JobHandle<HostArray>| {
                 Ok(copied_to_device(&recorder, it.wait()?, &device, action))
             };
-            arrays.into_iter().map(back).collect()
+            arrays.into_iter().map(|it| it.map(back).transpose()).collect()
         })
     }
 

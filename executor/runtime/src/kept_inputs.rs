@@ -11,14 +11,14 @@ pub(crate) trait KeptInputs<B: Kernels>: Send {
     /// Waits until copies to the host are done.
     fn settle(&self) {}
 
-    /// Starts to copy them back, if that was not done.
+    /// Starts to copy the inputs back to the device, unless that was done before.
     fn fetch(&mut self, _action: Action) {}
 
     /// The inputs, on the device.
     ///
     /// # Errors
     ///
-    /// Errors of copying them back.
+    /// Errors of copying the inputs back.
     fn take(self: Box<Self>, action: Action) -> Result<Vec<Value<B>>, CommunicationError>;
 
     /// Bytes on the device, and on the host.

@@ -1,7 +1,7 @@
 //! Ranks: each interprets its own list of the schedule's actions on tensors of a burn backend.
 //!
-//! Knows plans, operators and a communicator; never which transport carries messages, which device computes, or a
-//! command's arguments.
+//! The crate knows plans, operators and a communicator, but never which transport carries messages, which device
+//! computes, or the arguments of a command.
 
 pub mod base;
 pub mod batches;

@@ -13,8 +13,8 @@ use crate::program::Program;
 /// W + (alpha / rank) A B
 /// ```
 ///
-/// from the stored weight before and the adapter's matrices, which `read` gives; a parameter without an adapter is
-/// returned as stored.
+/// where `W` is `before` as it is stored, and `A` and `B` are the adapter's matrices, which `read` gives. A parameter
+/// without an adapter is returned as stored.
 ///
 /// # Errors
 ///

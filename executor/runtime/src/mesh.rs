@@ -20,7 +20,7 @@ pub struct MeshPosition {
     pub pipeline: u32,
 }
 
-/// The ranks that hold the same parameters but for sharding by ZeRO.
+/// The ranks that hold the same parameters, apart from sharding by ZeRO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaGroups {
     /// Ranks that shard one copy of the states; one rank where nothing is sharded.
@@ -37,7 +37,7 @@ impl ReplicaGroups {
 }
 
 impl MeshPosition {
-    /// The position of `rank` in `layout`, in the order of ranks that [`ir::layout::Mesh`] has.
+    /// The position of `rank` in `layout`, in the order of ranks of [`ir::layout::Mesh`].
     pub fn new(layout: &LayoutSpec, rank: u32) -> Self {
         let mesh = layout.mesh();
         let along = |axis, degree| rank / mesh.stride(axis) % degree;
@@ -99,7 +99,8 @@ impl MeshPosition {
         self.rank / layout.mesh().stride(MeshAxis::Expert) % layout.expert_parallel
     }
 
-    /// The ranks that hold the dense parameters of this rank's stage, which the pipeline ranks `holders` hold.
+    /// The ranks that hold the dense parameters of this rank's stage; `holders` are the pipeline ranks that hold the
+    /// stage.
     pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> ReplicaGroups {
         self.replicas_apart(layout, holders, layout.mesh().stride(MeshAxis::ContextData))
     }

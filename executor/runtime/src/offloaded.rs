@@ -14,40 +14,34 @@ use crate::kept_inputs::KeptInputs;
 /// Offloaded inputs of a block for a micro-batch, with their copies in flight.
 pub(crate) struct OffloadedInputs<B: Kernels> {
     host: Arc<Host<B>>,
-    /// By input: the index of its array among the copies; none for tokens, which are on the host anyway.
-    places: Vec<Option<usize>>,
     copies: Copies<B>,
     /// Bytes of all inputs.
     num_bytes: u64,
 }
 
+/// Copies by input; none for tokens, which are on the host anyway.
 enum Copies<B: Kernels> {
-    ToHost(Vec<JobHandle<HostArray>>),
-    Back(JobHandle<Vec<Array<B>>>),
+    ToHost(Vec<Option<JobHandle<HostArray>>>),
+    Back(JobHandle<Vec<Option<Array<B>>>>),
 }
 
 impl<B: Kernels> OffloadedInputs<B> {
     /// Starts to copy inputs to the host.
     pub(crate) fn new(inputs: Vec<Value<B>>, host: &Arc<Host<B>>, action: Action) -> Self {
         let num_bytes = inputs.iter().map(Value::num_bytes).sum();
-        let (mut places, mut copies) = (Vec::with_capacity(inputs.len()), Vec::new());
-        for input in inputs {
-            places.push(match input {
-                Value::Tokens => None,
-                input => {
-                    copies.push(host.to_host(input.array(), action));
-                    Some(copies.len() - 1)
-                }
-            });
-        }
-        Self { host: Arc::clone(host), places, copies: Copies::ToHost(copies), num_bytes }
+        let copy = |input: Value<B>| match input {
+            Value::Tokens => None,
+            input => Some(host.to_host(input.array(), action)),
+        };
+        let copies = Copies::ToHost(inputs.into_iter().map(copy).collect());
+        Self { host: Arc::clone(host), copies, num_bytes }
     }
 }
 
 impl<B: Kernels> KeptInputs<B> for OffloadedInputs<B> {
     fn settle(&self) {
         if let Copies::ToHost(copies) = &self.copies {
-            copies.iter().for_each(JobHandle::settle);
+            copies.iter().flatten().for_each(JobHandle::settle);
         }
     }
 
@@ -61,17 +55,15 @@ impl<B: Kernels> KeptInputs<B> for OffloadedInputs<B> {
     fn take(mut self: Box<Self>, action: Action) -> Result<Vec<Value<B>>, CommunicationError> {
         self.fetch(action);
         let Copies::Back(arrays) = self.copies else { unreachable!("they were fetched") };
-        let arrays = arrays.wait()?;
-        let value = |place: &Option<usize>| match place {
-            Some(place) => Value::Array(arrays[*place].clone()),
-            None => Value::Tokens,
-        };
-        Ok(self.places.iter().map(value).collect())
+        let value = |array: Option<Array<B>>| array.map_or(Value::Tokens, Value::Array);
+        Ok(arrays.wait()?.into_iter().map(value).collect())
     }
 
     fn num_bytes(&self) -> [u64; 2] {
         match &self.copies {
-            Copies::ToHost(copies) if copies.iter().all(JobHandle::is_done) => [0, self.num_bytes],
+            Copies::ToHost(copies) if copies.iter().flatten().all(JobHandle::is_done) => {
+                [0, self.num_bytes]
+            }
             _ => [self.num_bytes, self.num_bytes],
         }
     }

@@ -8,7 +8,7 @@ use ir::plan::Optimizer;
 
 use crate::settings::OptimizerSettings;
 
-/// Optimizers that are run: those that update each parameter by itself.
+/// Supported optimizers: those that update each parameter by itself.
 pub(crate) const RUN: [Optimizer; 3] = [Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd];
 
 /// Number of moments that an optimizer of [`RUN`] holds for each parameter.

@@ -1,4 +1,4 @@
-//! Parameters of the model and the parts of them that a rank holds.
+//! Parameters of the model, and the parts that a rank holds.
 
 use std::ops::Range;
 
@@ -19,10 +19,6 @@ use crate::quantised::{Rows, quantised, restored};
 pub struct LocalParameter {
     /// Identifier of the parameter.
     pub id: ParameterId,
-    /// Operator of the parameter within the block.
-    pub(crate) op: OpId,
-    /// Index among the operator's parameters.
-    pub(crate) index: usize,
     /// Sizes of the whole parameter, outermost first.
     pub full_shape: Vec<usize>,
     /// The range along each dimension.
@@ -107,8 +103,6 @@ impl LocalParameter {
         let sees_part = matches!(program.placements.outputs[op.index()], Placement::Shard(_));
         Self {
             id: ParameterId { block, op: operator.name.clone(), name: parameter.name.clone() },
-            op,
-            index,
             part,
             is_expert,
             is_tensor_copy: if cut.tensor.is_none() { place > 0 } else { place % copies > 0 },
@@ -171,7 +165,7 @@ impl LocalParameter {
         self.dims_in_rows().into_iter().map(|dim| self.part[dim].len()).collect()
     }
 
-    /// Of each dimension, its index in the order of [`Self::dims_in_rows`].
+    /// For each dimension, its index in the order of [`Self::dims_in_rows`].
     pub(crate) fn places_in_rows(&self) -> Vec<usize> {
         let dims = self.dims_in_rows();
         let place = |dim| dims.iter().position(|other| *other == dim);
@@ -235,10 +229,10 @@ pub(crate) fn is_expert(kind: &OpKind) -> bool {
     matches!(kind, OpKind::GroupedLinear { .. })
 }
 
-/// Initial distribution of a parameter. Adapters are initialised as in peft: A uniform within one over the root of the
-/// number of terms that it sums (Kaiming's with a slope of the root of 5), B zero. Norms are the identity, and biases
-/// zero. Weights of transformers are normal with the deviation of their configuration; those of other models uniform as
-/// in PyTorch's layers, within one over the root of the number of terms that they sum.
+/// Initial distribution of a parameter. Adapters are initialised as in peft: B is zero, and A is uniform between `-a`
+/// and `a`, where `a = 1 / sqrt(n)` for sums of `n` terms (Kaiming's initialisation with a slope of `sqrt(5)`). Norms
+/// are the identity, and biases are zero. Weights of transformers are normal with the standard deviation of their
+/// configuration; weights of other models are uniform between `-a` and `a`, as in PyTorch's layers.
 fn initial(
     op: &Op,
     parameter: &Parameter,

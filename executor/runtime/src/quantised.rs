@@ -1,7 +1,7 @@
 //! Quantised weights: few bits each, and a scale for each block of weights; dequantised where they are used.
 //!
-//! A parameter is quantised row by row, and no layout cuts rows (see [`WeightFormat::bytes`]), so that every layout
-//! rounds alike.
+//! A parameter is quantised row by row, and no layout shards rows (see [`WeightFormat::bytes`]), so that every layout
+//! rounds in the same way.
 
 use executor_kernels::array::{Array, Element, ElementExt, Indices};
 use executor_kernels::ops::Kernels;
@@ -43,7 +43,7 @@ pub struct Codes {
     pub scales: Vec<f32>,
 }
 
-/// Numbers and lengths of quantised rows.
+/// Number and length of quantised rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// Number of rows.
@@ -100,7 +100,7 @@ pub fn quantised(weights: &[f64], len: usize, format: WeightFormat) -> Codes {
     codes
 }
 
-/// The code of the largest weight of a block, by which its magnitude is divided for the scale.
+/// The code of a block's largest weight. The scale is this weight's magnitude divided by the code.
 fn largest_code(format: WeightFormat) -> f64 {
     match format {
         WeightFormat::Int8 => 127.0,

@@ -51,13 +51,7 @@ impl Recorder {
 
     /// Starts recording, at time zero. The device must be idle; `clock` is given if it has its own clock.
     pub(crate) fn start(&self, clock: Option<Arc<dyn DeviceClock>>) -> Result<(), String> {
-        let device = match clock {
-            Some(clock) => {
-                let point = clock.point()?;
-                Some((clock, point))
-            }
-            None => None,
-        };
+        let device = clock.map(|clock| clock.point().map(|point| (clock, point))).transpose()?;
         *lock(&self.zero) = Some(Zero { host: now(), device });
         Ok(())
     }
@@ -133,7 +127,8 @@ impl Zero {
 }
 
 impl Recorded {
-    /// From the start of the device's first span to the end of its last; by the host's clock where there are none.
+    /// The event, from the start of the device's first span to the end of its last; if there are no spans, by the
+    /// host's clock.
     fn event(self, zero: &Zero) -> Result<Event, String> {
         let Self { start, end, spans, stream, activity, bytes } = self;
         let mut within: Option<[Nanos; 2]> = None;

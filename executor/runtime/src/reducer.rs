@@ -25,7 +25,7 @@ use crate::settings::Settings;
 /// A gather of a unit's weights in flight: one whole array for each array of the unit.
 pub(crate) type Gathering<B> = JobHandle<InFlight<Vec<Array<B>>>>;
 
-/// The exchange of gradients that the settings ask for: one line for each that is not the plain reduction.
+/// The exchange of gradients that the settings ask for: an arm for each kind.
 fn exchange<B: Kernels>(
     settings: &Settings,
     host: Option<Arc<Host<B>>>,
@@ -129,7 +129,7 @@ impl<B: Kernels> Reducer<B> {
     }
 
     /// Starts gathering the shards of a unit's parameters: for each array, all ranks' parts in order. Shards on the
-    /// host are copied to the device before.
+    /// host are copied to the device first.
     pub(crate) fn gather(&self, shards: Vec<Placed<B>>, replicas: &ReplicaGroups) -> Gathering<B> {
         let (link, group) = (Arc::clone(&self.link), replicas.shard.clone());
         self.start(move || {

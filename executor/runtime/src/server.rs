@@ -24,9 +24,9 @@ pub(crate) const TAG: Tag = Tag::Stream(Stream::Data);
 pub struct Staleness {
     /// Number of updates so far.
     pub num_updates: u64,
-    /// Mean number of updates by others between a replica's taking weights and its own update.
+    /// Mean number of updates by other replicas from the time that a replica takes weights until its own update.
     pub mean: f64,
-    /// Maximum of this number.
+    /// Maximum of the number whose mean is `mean`.
     pub most: u64,
 }
 
@@ -66,8 +66,8 @@ impl<B: Kernels> Server<B> {
     }
 
     /// The weights of all units in compute precision, for a replica that will send gradients of them. Waits until these
-    /// gradients could be fresh enough, and until all earlier requests are served: else a replica that has just sent
-    /// gradients would mostly be served again before those that wait are awake.
+    /// gradients could be fresh enough, and until all earlier requests are served: otherwise a replica that has just
+    /// sent gradients would usually be served again before the waiting replicas wake up.
     pub(crate) fn take(&self, replica: u32) -> Result<Vec<Array<B>>> {
         self.lock().asked.push_back(replica);
         let is_next = |it: &State<B>| it.asked.front() == Some(&replica);
@@ -128,7 +128,7 @@ impl<B: Kernels> Server<B> {
                     break error;
                 }
             };
-            // A replica that is gone has done its steps; that is not a failure.
+            // A replica that is gone has done its steps, which is not a failure.
             if !matches!(failure, CommunicationError::Gone { .. }) {
                 server.lock().failure = Some(failure);
                 server.changed.notify_all();
@@ -182,8 +182,8 @@ mod tests {
     use super::*;
     use crate::settings::{LearningRate, OptimizerSettings};
 
-    /// Only one may have weights at once. One that brings gradients while another waits, and asks again at once,
-    /// comes after that other.
+    /// Only one replica may have weights at a time. A replica that brings gradients while another one waits, and asks
+    /// again at once, is served after the other one.
     #[test]
     fn replicas_get_weights_in_the_order_in_which_they_ask() {
         for _ in 0..50 {

@@ -24,10 +24,10 @@ pub struct Settings {
     pub moments: Element,
     /// For fp16: scaling of the loss, so that small gradients do not underflow.
     pub loss_scaling: Option<LossScaling>,
-    /// Bytes of gradients in a bucket, at which it is reduced.
+    /// Bytes of gradients at which a bucket is reduced.
     pub bucket_bytes: u64,
-    /// Capacity of an expert in tokens of a micro-batch, as a multiple of its even share, rounded up; it takes the
-    /// first in the order of sequences and positions. No limit if none.
+    /// Capacity of an expert in tokens of a micro-batch, as a multiple of its even share, rounded up. The expert takes
+    /// the first tokens in the order of sequences and positions. No limit if none.
     pub expert_capacity_factor: Option<f64>,
     /// The way in which replicas synchronize their weights, and the compression of their gradients.
     pub replication: Replication,
@@ -85,7 +85,7 @@ pub struct OptimizerSettings {
 }
 
 impl OptimizerSettings {
-    /// The usual settings of an optimizer; those of Llama 2 for AdamW, but for epsilon, which is PyTorch's.
+    /// The usual settings of an optimizer; for AdamW, those of Llama 2 except for epsilon, which is PyTorch's.
     pub fn usual(kind: Optimizer) -> Self {
         let (beta1, weight_decay) = match kind {
             Optimizer::Momentum => (0.9, 0.0),

@@ -21,7 +21,7 @@ pub(crate) trait Sharded<B: Kernels> {
     /// Stores the whole flat arrays after a gather.
     fn set_gathered(&mut self, arrays: Vec<Array<B>>);
 
-    /// Frees gathered weights, where they are sharded.
+    /// Frees gathered weights if they are sharded.
     fn free(&mut self);
 
     /// The weight of a parameter, for operators.

@@ -134,7 +134,7 @@ impl<B: Kernels> PlacedStates<B> {
     ///
     /// # Panics
     ///
-    /// If they are on the host: features that need them on the device are refused in combination with an offload.
+    /// If the states are on the host. Features that need them on the device are refused in combination with an offload.
     pub(crate) fn on_device(&self) -> &States<B> {
         match self {
             Self::Device(states) => states,
@@ -142,7 +142,7 @@ impl<B: Kernels> PlacedStates<B> {
         }
     }
 
-    /// The states on the device, as [`Self::on_device`]'s.
+    /// The states on the device, as in [`Self::on_device`].
     pub(crate) fn on_device_mut(&mut self) -> &mut States<B> {
         match self {
             Self::Device(states) => states,
@@ -189,7 +189,8 @@ impl<B: Kernels> PlacedStates<B> {
         });
     }
 
-    /// Adds a reduced shard of the gradients; on the host, starts to copy it: see [`Self::finish_reduced`].
+    /// Adds a reduced shard of the gradients. If the states are on the host, only starts to copy the shard: see
+    /// [`Self::finish_reduced`].
     pub(crate) fn add_reduced(&mut self, shard: Array<B>) {
         match self {
             Self::Device(states) => states.add_reduced(shard),

@@ -27,7 +27,7 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// Time of the step on this rank.
     pub time: Duration,
-    /// Updates of asynchronously shared weights, by all replicas so far; known on the rank of the server.
+    /// Number of updates of asynchronously shared weights by all replicas so far; known on the rank of the server.
     pub num_updates: Option<u64>,
 }
 
@@ -112,7 +112,7 @@ struct RankReport {
 ///
 /// # Errors
 ///
-/// [`CommunicationError`] where another rank has stopped, or has ended with less than a whole report sent.
+/// [`CommunicationError`] where another rank has stopped, or has ended before its whole report was sent.
 pub fn gather<B: Backend, T: Serialize + DeserializeOwned>(
     communicator: &dyn Communicator<B>,
     report: &T,

@@ -27,7 +27,7 @@ pub(crate) struct Quantised<B: Kernels> {
     pub(crate) element: Element,
     /// Sizes of the weight's dimensions in the order of rows.
     pub(crate) sizes: Vec<usize>,
-    /// Of each of the weight's dimensions, its index in the order of rows.
+    /// For each of the weight's dimensions, its index in the order of rows.
     pub(crate) order: Vec<usize>,
 }
 

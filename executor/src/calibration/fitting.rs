@@ -15,7 +15,7 @@ pub(super) fn times(samples: &Samples) -> KernelTimes {
         let passes = operators.entry((*family).to_owned()).or_insert(MeasuredPasses::NONE);
         *slot(passes, *pass) = Some(fitted(of_family));
     }
-    // Other operators move data at the rate of a sum of two tensors.
+    // Operators without a fit of their own are taken to move data at the rate of a sum of two tensors.
     let sums = samples.operators.get(&("add", Pass::Forward));
     let all: Vec<Sample<2>> = samples.operators.values().flatten().cloned().collect();
     let update = fit(&samples.update).costs;

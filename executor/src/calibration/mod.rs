@@ -1,8 +1,8 @@
 //! Times of this machine's kernels, measured within steps of small models.
 //!
-//! Every rank trains its own model, all at once, so that each has the share of the machine that the others leave. The
-//! time of every operator in every pass is taken in place, with the work of its rank around it. Costs are fitted to the
-//! quantities that the planner's cost model counts.
+//! Each rank trains its own model, and all do so at the same time, so that each has the share of the machine that the
+//! others leave. The time of every operator in every pass is taken in place, with the rank's other work around it.
+//! Costs are fitted as functions of the quantities that the planner's cost model counts.
 
 mod error;
 mod fitting;
@@ -43,7 +43,7 @@ pub struct Rates {
     pub bytes_per_second: f64,
 }
 
-/// Times of a step on one rank: of all laps, of gradients, and of the rest.
+/// Times of a step on one rank: those of all laps, of gradients, and of the rest.
 #[derive(Debug, Serialize, Deserialize)]
 struct StepTimes {
     laps: Vec<f64>,
@@ -180,7 +180,7 @@ pub fn slowdown<B: Kernels>(
     };
     let alone = timed(&exchange)?;
     let one = timed(&|| products(1))?;
-    // Three times as long as the exchange, so that the exchange ends within them.
+    // Products that take three times as long as the exchange, so that the exchange ends while they run.
     let count = told_by_first(communicator, device, (3.0 * alone / one).ceil().max(1.0))? as usize;
     let computed = timed(&|| products(count))?;
     let both = timed(&|| {

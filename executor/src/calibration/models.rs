@@ -11,7 +11,7 @@ use super::error::CalibrationRunError;
 /// Extent of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// A few steps of two models: seconds, for a first look.
+    /// A few steps of two models, for a first look; it takes seconds.
     Quick,
     /// Steps of models of many shapes.
     Full,
@@ -47,7 +47,7 @@ pub struct TrainedModel {
     vocab_size: u64,
 }
 
-/// Number of layers of each model: from the second on, a layer follows another, as most blocks of a model do.
+/// Number of layers of each model. The second layer follows another layer, as most blocks of a model do.
 const NUM_LAYERS: u64 = 2;
 
 /// Features of a head.
@@ -100,7 +100,7 @@ impl TrainedModel {
             "max_position_embeddings": {sequence_length}"#
         );
         if self.is_llama {
-            // As in Llama 2, 8/3 of the features; query heads share keys as in Llama 3.
+            // 8/3 of the features, as in Llama 2; query heads share keys as in Llama 3.
             let intermediate = hidden_size * 8 / 3 / 8 * 8;
             let kv_heads = heads / 2;
             format!(

@@ -102,7 +102,7 @@ const fn sample<const N: usize>(quantities: [f64; N], time: f64) -> Sample<N> {
 }
 
 /// The time of each operator and pass for which the graph has kernels. Laps without kernels count with the next lap
-/// that has some: a norm's weight gradient, for one, with its input gradient.
+/// that has some: for example, a norm's weight gradient with its input gradient.
 fn by_kernel<'a>(
     kernels: &[KernelWork],
     laps: impl Iterator<Item = &'a Lap>,

@@ -89,7 +89,7 @@ impl CheckFinding {
     }
 }
 
-/// Catches panics of `run`: the libraries below panic where a device fails.
+/// Catches panics of `run`: the libraries that it calls panic where a device fails.
 ///
 /// # Errors
 ///

@@ -24,10 +24,11 @@ const FP32: Tolerated = (Element::F32, "fp32", 5e-6);
 const FP16: Tolerated = (Element::F16, "fp16", 4e-3);
 const BF16: Tolerated = (Element::BF16, "bf16", 3e-2);
 
-/// Results of attention and of experts are sums of rounded terms: factor of their tolerance.
+/// Factor of the tolerance of attention and of experts, whose results are sums of rounded terms.
 const OF_SUMS: f64 = 2.0;
 
-/// Rows and their width: no multiples of tiles, planes, cubes or vectors, and multiples of all but of tiles.
+/// Rows and their width: one shape has no multiples of tiles, planes, cubes or vectors, the other has multiples of all
+/// but tiles.
 const SHAPES: [[usize; 2]; 2] = [[37, 1003], [136, 1024]];
 
 /// Name of a shape.
@@ -58,7 +59,7 @@ pub fn kernels<B: Kernels>(
     check.attention();
 }
 
-/// Hints where operators are wrong.
+/// Hints of findings where operators are wrong.
 const OF_PRODUCTS: &str = "where fp32 alone is wrong, tensor cores round it to 10 bits (TF32)";
 const OF_KERNELS: &str = "report it with the name of the device and its driver";
 

@@ -22,7 +22,7 @@ use super::finding::{CheckFinding, caught, first_line};
 /// Largest error of losses in fp32 against fp64.
 const TOLERANCE: f64 = 1e-4;
 
-/// Layouts: the name, the model that is trained, and the layout.
+/// The layouts that are compared: the name, the model that is trained, and the layout.
 pub const LAYOUTS: &[(&str, &str, LayoutCase)] = &[
     ("one rank", LLAMA, ONE),
     ("one rank, layers computed again", GPT, LayoutCase { recompute: Recompute::Full, ..ONE }),
@@ -79,17 +79,6 @@ pub const LAYOUTS: &[(&str, &str, LayoutCase)] = &[
     ),
 ];
 
-/// Errors of a training run.
-#[derive(Debug, thiserror::Error)]
-enum TrainingError {
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("{0}")]
-    Failed(String),
-}
-
 /// Trains under every layout, with its ranks as threads on `devices`, and compares losses with those of one rank.
 pub fn layouts<B: Kernels>(
     devices: &[B::Device],
@@ -113,8 +102,8 @@ pub fn layouts<B: Kernels>(
     }
 }
 
-/// [`layouts`] for the layouts with as many ranks as `communicator`; only rank 0 reports. Before each, every rank calls
-/// `goes_on`, whose answer must agree on all ranks, so that they end together.
+/// [`layouts`] for the layouts with as many ranks as `communicator`; only rank 0 reports. Before each layout, every
+/// rank calls `goes_on`, whose answer must be the same on all ranks, so that they end together.
 ///
 /// # Errors
 ///
@@ -136,7 +125,7 @@ pub fn layouts_of_ranks<B: Kernels>(
         }
         let actual = match program(model, *case, Element::F32) {
             Ok(program) => Ok(of_rank(&program, Arc::clone(communicator), device.clone())?),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error.to_string()),
         };
         if communicator.rank() == 0 {
             let where_it_runs = format!("{num_ranks} processes");
@@ -156,14 +145,14 @@ impl Exact {
         name: &str,
         model: &'static str,
         where_it_runs: &str,
-        actual: Result<Vec<f64>, TrainingError>,
+        actual: Result<Vec<f64>, String>,
     ) -> CheckFinding {
         let expected = match self.0.get(model) {
             Some(losses) => Ok(losses.clone()),
             None => losses::<Flex>(model, ONE, Element::F64, &[FlexDevice]),
         };
-        let failed = |error: &TrainingError| {
-            let said = format!("{where_it_runs}: {}", first_line(&error.to_string()));
+        let failed = |error: &str| {
+            let said = format!("{where_it_runs}: {}", first_line(error));
             CheckFinding::fail(name, said, "report it with the whole of what `--only layouts` says")
         };
         let (actual, expected) = match (actual, expected) {
@@ -195,8 +184,8 @@ fn losses<B: Kernels>(
     case: LayoutCase,
     compute: Element,
     devices: &[B::Device],
-) -> Result<Vec<f64>, TrainingError> {
-    let program = program(model, case, compute)?;
+) -> Result<Vec<f64>, String> {
+    let program = program(model, case, compute).map_err(|error| error.to_string())?;
     let run = |communicator: Arc<dyn Communicator<B>>| {
         let device = &devices[communicator.rank() as usize % devices.len()];
         of_rank(&program, communicator, device.clone())
@@ -205,8 +194,7 @@ fn losses<B: Kernels>(
         let outcomes = local::run(program.num_ranks(), devices, run);
         outcomes.map_err(|failure| failure.to_string())
     };
-    let outcomes = caught(run).and_then(|outcomes| outcomes);
-    Ok(outcomes.map_err(TrainingError::Failed)?.swap_remove(0))
+    Ok(caught(run)??.swap_remove(0))
 }
 
 /// The losses of this rank.

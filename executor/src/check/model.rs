@@ -71,14 +71,15 @@ const LONGEST_STEP: f64 = 4.0;
 /// Assumed rate of a step before it has run, as a share of the rate of a large product.
 const ASSUMED_SHARE: f64 = 0.15;
 
-/// Rows and columns of the products from which a step's time is estimated: the second where it takes less than
-/// [`LONG_PRODUCT`] at the rate of the first, whose launch alone takes a fast device longer than its operations.
+/// Rows and columns of the products from which a step's time is estimated. The second is used where it takes less than
+/// [`LONG_PRODUCT`] at the rate of the first: on a fast device, the launch of the first takes longer than its
+/// operations.
 const LARGE_PRODUCTS: [usize; 2] = [512, 4096];
 
 /// Limit of a product's expected time, in seconds.
 const LONG_PRODUCT: f64 = 0.1;
 
-/// Largest difference of the first loss from the logarithm of the vocabulary size.
+/// Largest difference between the first loss and the logarithm of the vocabulary size.
 const FIRST_LOSS_OFF: f64 = 1.0;
 
 impl CheckedModel {
@@ -123,7 +124,7 @@ pub fn model<B: Kernels>(
 ) {
     let compute = compute_element(precision);
     let rate = rate_of_products::<B>(compute, device);
-    // All steps, and as much time again for preparation.
+    // Half of the time left is for all steps, the other half for preparation.
     let longest = (deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64).min(LONGEST_STEP);
     for (place, model) in MODELS.iter().enumerate() {
         let is_last = place + 1 == MODELS.len();

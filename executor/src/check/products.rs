@@ -14,8 +14,9 @@ use super::sheet::share;
 use super::speeds::least;
 use crate::measure::Repeats;
 
-/// Rows, columns and the length of sums: squares, and products of a Llama of a billion parameters on 4,096 tokens
-/// (queries, feed-forward in and out, a quarter of the head). Lengths are powers of two, whose sums of ones are exact.
+/// Rows and columns of each product, and the length of its sums: square products, and those of a Llama of a billion
+/// parameters on 4,096 tokens (queries, feed-forward in and out, a quarter of the head). Lengths are powers of two, so
+/// that sums of ones are exact.
 const SHAPES: [[usize; 3]; 10] = [
     [256, 256, 256],
     [512, 512, 512],
@@ -38,7 +39,7 @@ const LONG: f64 = 0.25;
 /// Repetitions of each measurement; the fastest counts.
 pub(super) const REPEATS: Repeats = Repeats { warm_ups: 1, times: 3, in_a_row: 2 };
 
-/// Minimum share of the data sheet's peak that the fastest product reaches with a kernel made for the device.
+/// Minimum share of the data sheet's peak that the fastest product reaches if its kernel is made for the device.
 const LEAST_SHARE_OF_PEAK: f64 = 0.3;
 
 /// Measures matrix products of many shapes, in each precision that the device supports, and compares the fastest with

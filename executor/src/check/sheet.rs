@@ -1,4 +1,4 @@
-//! Data sheets: recognition of a GPU's, and the share of its numbers that was reached.
+//! Data sheets: recognition of that of a GPU, and the share of its numbers that was reached.
 
 use ir::cluster::Cluster;
 use ir::units::Bytes;
@@ -8,7 +8,8 @@ const MEMORY_SHARE: f64 = 0.06;
 
 /// The cluster whose GPU matches the driver's `name`, `memory` and number of multiprocessors; none where it is not
 /// known. The first word of the GPU's name in the file has to be in `name`, and multiprocessors have to agree where the
-/// file has them; of several, the one with most words in common is taken, and then the one of the nearest memory.
+/// file has them; of several matches, the one with the most words in common is taken; of several such, the one with the
+/// nearest memory.
 pub fn recognised<'a>(
     clusters: &'a [Cluster],
     name: &str,

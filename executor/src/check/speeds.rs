@@ -22,7 +22,8 @@ const LARGEST: usize = 64 << 20;
 /// Arrays stop growing once an operation takes this long.
 const LONG: Duration = Duration::from_millis(20);
 
-/// Repetitions of each measurement, of which the fastest counts; operations in a row, so that a wait weighs little.
+/// Repetitions of each measurement, of which the fastest counts. Each has several operations in a row, so that the wait
+/// at its end weighs little.
 const REPEATS: Repeats = Repeats { warm_ups: 1, times: 5, in_a_row: 4 };
 
 /// Number of kernels that are launched without a wait between them.

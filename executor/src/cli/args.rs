@@ -15,7 +15,7 @@ use super::measuring::{CalibrateArgs, CollectivesArgs};
 
 pub(crate) use super::choices::{Backend, CommunicatorKind, PrecisionArg};
 
-/// Runs what the planner plans: every rank its part, on this machine's CPU, its GPUs, or a cluster.
+/// Runs the planner's plans, each rank its part, on this machine's CPU, its GPUs, or a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -25,46 +25,46 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Train the model of a plan as the plan lays it out.
+    /// Train the model of a plan in the plan's layout.
     ///
-    /// Every rank works through its part of the plan's schedule. On stderr is what is run and how it goes;
-    /// on stdout what it came to beside what the plan predicted, or with `--format json` a line for each
-    /// step. The exit code is 0 when all steps are done and 2 on an error, which names the rank that had
-    /// it; the other ranks then stop too, and checkpoints stay as they are.
+    /// Every rank executes its part of the plan's schedule. Stderr has a description of the run and its progress;
+    /// stdout has the results next to the plan's predictions or, with `--format json`, a line for each step. The exit
+    /// code is 0 when all steps are done, and 2 on an error, whose message names the rank where it occurred; the other
+    /// ranks then stop too, and checkpoints stay as they are.
     #[command(
         after_help = "Examples:\n  executor run plan.json --steps 10\n  executor run plan.json --data tokens.bin --checkpoint checkpoints --timeline step.json"
     )]
     Run(Box<RunArgs>),
-    /// Write the weights of a checkpoint as one safetensors file, by Hugging Face's names.
+    /// Write the weights of a checkpoint as one safetensors file, under Hugging Face's names.
     ///
-    /// The exit code is 0 when the file is written and 2 on an error; there is then no file.
+    /// The exit code is 0 when the file is written, and 2 on an error; then no file is left.
     #[command(
         after_help = "Example:\n  executor export checkpoints plan.json -o model.safetensors"
     )]
     Export(ExportArgs),
-    /// Run collectives on real ranks: who holds what before and after, whether it is right, and how long
-    /// it takes.
+    /// Run collectives on real ranks: who holds what before and after, whether the result is right, and how long it
+    /// takes.
     ///
-    /// The table is that of nccl-tests: `algbw` is the buffer's bytes over the time, `busbw` what that is
-    /// of the links' bandwidth, whatever the number of ranks. Times are medians of the slowest rank's. With
-    /// `-o` the network of a cluster file becomes what was measured. The exit code is 2 where a rank ended
-    /// with what it should not have.
+    /// The table is that of nccl-tests: `algbw` is the buffer's bytes over the time; `busbw` is scaled so that it
+    /// compares with the bandwidth of the links, whatever the number of ranks. Times are medians of the slowest rank's
+    /// times. With `-o`, a cluster file with the measured network is written. The exit code is 2 if a rank ended with a
+    /// wrong result.
     #[command(after_help = "Example:\n  executor collectives all-reduce --ranks 4 --max-bytes 64M")]
     Collectives(CollectivesArgs),
-    /// Measure this machine, and write the cluster file that the planner plans for it with.
+    /// Measure this machine, and write a cluster file with which the planner plans for it.
     ///
-    /// All ranks train small models at once, and what their operators take is fitted: products, attention,
-    /// what moves data, the update. Then collectives are timed, as `executor collectives` does. Run it while
-    /// the machine does nothing else; with as many ranks as plans will have. Interrupted, it leaves no file.
+    /// All ranks train small models at once, and the times of their operators are fitted: products, attention,
+    /// operators that move data, the update. Then collectives are timed, as `executor collectives` does. Run it while
+    /// the machine does nothing else, with as many ranks as plans will have. If it is interrupted, it leaves no file.
     #[command(after_help = "Example:\n  executor calibrate --ranks 4 -o mine.json")]
     Calibrate(CalibrateArgs),
-    /// Find out what this machine can do: devices, memory, products, collectives, every kernel and layout against
-    /// the CPU, and tokens a second of a model beside what the planner predicts.
+    /// Find out what this machine can do: devices, memory, products, collectives, every kernel and layout compared with
+    /// the CPU, and a model's tokens per second next to the planner's prediction.
     ///
-    /// Each part runs in a process of its own, so that a device that fails takes no other part with it. The exit
-    /// code is 0 when nothing failed, 1 when something did, and 2 where nothing can be checked, as without a driver.
-    /// With `-o` there is a cluster file of what was measured, for the planner. Run it while the machine does
-    /// nothing else.
+    /// Each part runs in its own process, so that a device that fails affects no other part. The exit code is 0 when
+    /// nothing failed, 1 when something did, and 2 when nothing can be checked, for example without a driver. With
+    /// `-o`, the measurements are also written as a cluster file for the planner. Run it while the machine does nothing
+    /// else.
     #[command(
         after_help = "Example:\n  executor check --backend cuda -o mine.json --report check.json"
     )]
@@ -80,7 +80,7 @@ pub(crate) enum Command {
     /// Write the pages of the manual: `executor.1`, and one for each command.
     #[command(after_help = "Example:\n  executor man ~/.local/share/man/man1 && man executor-run")]
     Man {
-        /// The folder, which is made if it is not there.
+        /// The folder to write to; it is created if needed.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
@@ -97,33 +97,34 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What is run.
+/// Arguments of `executor run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// A plan that `planner search` or `planner evaluate` wrote.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
-    /// Steps of training in all, those before a checkpoint included.
+    /// Total number of training steps, including those before a checkpoint.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least::<1>, allow_negative_numbers = true)]
     pub(crate) steps: u64,
-    /// What to train on: a text (`.txt`, `.md`), whose bytes are the tokens, or token ids as little-endian integers
+    /// Training data: a text (`.txt`, `.md`), whose bytes are the tokens, or token ids as little-endian integers
     /// (`.u16`, `.bin`, `.u32`) [default: a book that comes with the program].
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
     /// Where tensors are computed.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub(crate) backend: Backend,
-    /// How ranks reach each other.
+    /// How ranks communicate.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
-    /// How long, in seconds, a collective or a message of NCCL may take before the run ends and says which.
+    /// Time limit of a collective or a message of NCCL, in seconds; beyond it the run ends and names the one that took
+    /// longer.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) communication_timeout: Duration,
-    /// Threads for the kernels of each rank on the CPU, as `executor calibrate` measures them [default: all
-    /// ranks share those of the process, one for each core].
+    /// Threads for the kernels of each rank on the CPU, as `executor calibrate` measures them [default: all ranks share
+    /// the process's threads, one for each core].
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub(crate) threads_per_rank: Option<NonZeroUsize>,
-    /// Decides first weights and the order of samples.
+    /// Seed that decides initial weights and the order of samples.
     #[arg(long, default_value_t = 0, value_parser = at_least::<0>, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     #[command(flatten)]
@@ -134,14 +135,14 @@ pub(crate) struct RunArgs {
     pub(crate) training: TrainingArgs,
 }
 
-/// What a run tells.
+/// Output of a run.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// What is printed.
+    /// Form of the result on stdout.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Write what every rank did in one step, which `planner chart` draws and Perfetto opens.
+    /// Write the timeline of all ranks in one step, which `planner chart` draws and Perfetto opens.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
     /// The step of the timeline, counting from 1 [default: the last].
@@ -149,18 +150,18 @@ pub(crate) struct OutputArgs {
     pub(crate) timeline_step: Option<u64>,
 }
 
-/// What a run leaves, and begins with.
+/// Checkpoints that a run writes, and the weights that it starts with.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Checkpoints")]
 pub(crate) struct CheckpointArgs {
-    /// Keep checkpoints in this folder. If it has any, training goes on from the newest whole one,
-    /// whatever layout wrote it.
+    /// Keep checkpoints in this folder. If it has any, training resumes from the newest complete one, whatever layout
+    /// wrote it.
     #[arg(long = "checkpoint", value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Steps from one checkpoint to the next; the last step always has one.
     #[arg(long = "checkpoint-every", value_name = "N", default_value = "100", value_parser = parse_from_one, requires = "folder")]
     pub(crate) every: NonZeroU64,
-    /// How many checkpoints stay.
+    /// Number of checkpoints to keep.
     #[arg(long = "keep-checkpoints", value_name = "N", default_value = "2", value_parser = parse_kept, requires = "folder")]
     pub(crate) keep: NonZeroUsize,
     /// Begin with these weights instead of random ones, unless there is a checkpoint: a safetensors
@@ -169,62 +170,63 @@ pub(crate) struct CheckpointArgs {
     pub(crate) weights: Option<PathBuf>,
 }
 
-/// What a plan leaves open of training.
+/// Training settings that a plan leaves open.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Training")]
 pub(crate) struct TrainingArgs {
-    /// Compute in this precision instead of the plan's: activations, and the weights that kernels read. In 16 bits
-    /// master weights are fp32, and fp16 scales the loss; in fp64 the optimizer is too, so that layouts can be
-    /// compared to the last digit.
+    /// Compute in this precision instead of the plan's: activations, and the weights that kernels read. With 16 bits,
+    /// master weights are fp32, and with fp16 the loss is scaled too. With fp64, the optimizer is in fp64 too, so that
+    /// layouts can be compared to the last digit.
     #[arg(long, value_enum)]
     pub(crate) precision: Option<PrecisionArg>,
-    /// The highest learning rate.
+    /// The peak learning rate.
     #[arg(long, value_name = "RATE", default_value_t = 3e-4, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
-    /// Steps in which the learning rate rises to its highest.
+    /// Steps of warmup, in which the learning rate rises to its peak.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = at_least::<0>, allow_negative_numbers = true)]
     pub(crate) warmup_steps: u64,
-    /// Step at which the learning rate has fallen, along a cosine, to a tenth [default: it stays].
+    /// Step at which the learning rate has fallen, along a cosine, to a tenth of its peak [default: it stays at its
+    /// peak].
     #[arg(long, value_name = "N", value_parser = at_least::<0>, allow_negative_numbers = true)]
     pub(crate) decay_steps: Option<u64>,
-    /// Share of each weight that a step takes off, times the learning rate [default: 0.1 for AdamW,
+    /// Weight decay: the share of each weight that a step subtracts, times the learning rate [default: 0.1 for AdamW,
     /// else 0].
     #[arg(long, value_name = "DECAY", value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
-    /// Gradients of a larger norm are scaled down to this one; 0 for no limit [default: 1; none where the
-    /// plan's schedule updates after each micro-batch].
+    /// Limit of the norm of all gradients; gradients with a larger norm are scaled down to it; 0 for no limit [default:
+    /// 1; none where the plan's schedule updates after each micro-batch].
     #[arg(long, value_name = "NORM", value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) max_gradient_norm: Option<f64>,
-    /// An expert takes so many times its even share of a micro-batch's tokens; those that come later go
-    /// without it [default: it takes all].
+    /// Capacity of an expert, as a multiple of its even share of a micro-batch's tokens; tokens that come after are not
+    /// sent to it [default: no limit].
     #[arg(long, value_name = "FACTOR", value_parser = parse_factor, allow_negative_numbers = true)]
     pub(crate) expert_capacity_factor: Option<f64>,
-    /// Make the passes of a rank take so many times as long, to see what the others do meanwhile: 1:4 slows
-    /// rank 1 down to a quarter.
+    /// Make the passes of one rank take longer by a factor, to see the effect on the others: 1:4 slows rank 1 down to a
+    /// quarter.
     #[arg(long, value_name = "RANK:FACTOR")]
     pub(crate) straggler: Option<Straggler>,
-    /// Gradients are reduced once so many MiB of them are there.
+    /// MiB of gradients in a bucket, at which it is reduced.
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = whole_within::<u64, 1, LARGEST_BUCKET>, allow_negative_numbers = true)]
     pub(crate) bucket_size: u64,
 }
 
-/// What is exported.
+/// Arguments of `executor export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// A checkpoint, or the folder of several, of which the newest is taken.
+    /// A checkpoint; or a folder of checkpoints, of which the newest is taken.
     #[arg(value_name = "CHECKPOINT")]
     pub(crate) checkpoint: PathBuf,
-    /// The plan whose model it is of.
+    /// A plan of the checkpoint's model.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "model.safetensors")]
     pub(crate) output: PathBuf,
-    /// The frozen weights beside which adapters were trained, as they were given to the run.
+    /// For adapters: the frozen weights with which they were trained, as they were given to the run.
     #[arg(long, value_name = "PATH")]
     pub(crate) weights: Option<PathBuf>,
-    /// Write adapters alone, as peft reads them, with `adapter_config.json` beside the file; without it they
-    /// are merged into the model.
+    /// Write only the adapters, as peft reads them, with `adapter_config.json` in the same folder; without this option,
+    /// adapters are merged into the model.
     #[arg(long)]
     pub(crate) adapters: bool,
 }

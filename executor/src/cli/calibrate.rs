@@ -16,19 +16,16 @@ use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond};
 use traces::collectives::Operation;
 
-use super::args::{Backend, CommunicatorKind, PrecisionArg};
+use super::args::{Backend, PrecisionArg};
 use super::cluster::{self, Topology};
-use super::collectives::{Timing, check_ranks, sizes};
+use super::collectives::{Timing, check_ranks, check_timing};
 use super::measuring::CalibrateArgs;
 use super::start;
 use super::words;
 use super::work::RankJob;
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
-    sizes(&args.timing)?;
-    if args.ranks.communicator == CommunicatorKind::Local {
-        check_ranks(args.ranks.num_ranks())?;
-    }
+    check_timing(&args.timing, &args.ranks)?;
     let base = args.base.as_deref().map(cluster::read).transpose()?;
     if base.is_none() && args.ranks.backend != Backend::Cpu {
         bail!(
@@ -80,8 +77,7 @@ impl RankJob for Job<'_> {
     ) -> anyhow::Result<()> {
         let num_ranks = communicator.num_ranks();
         check_ranks(num_ranks)?;
-        let per_node = self.args.timing.ranks_per_node.map(std::num::NonZeroU32::get);
-        let topology = Topology::new(num_ranks, per_node)?;
+        let topology = Topology::new(num_ranks, self.args.timing.ranks_per_node)?;
         let is_first = communicator.rank() == 0;
         let say = |text: &str| {
             if is_first {
@@ -96,7 +92,7 @@ impl RankJob for Job<'_> {
             let found = calibration::rates(&communicator, &device, compute_element(precision))?;
             rates.extend(found.map(|found| (precision, found)));
             let observe = |nth: usize, model: &calibration::TrainedModel| {
-                // A line that cannot be printed is no error: it only reports progress.
+                // A line that cannot be printed is not an error, as it only reports progress.
                 say(&format!("{precision}: model {}: {}", nth + 1, model.name()));
             };
             let found =

@@ -18,8 +18,8 @@ pub(crate) enum Backend {
     /// NVIDIA GPUs. Needs the cargo feature `cuda`.
     #[value(alias = "nvidia")]
     Cuda,
-    /// A GPU of any make, or a software one, by Vulkan or Metal, which all ranks share; in fp32 or fp16.
-    /// Needs the cargo feature `wgpu`.
+    /// A GPU of any make, or a software one, through Vulkan or Metal; all ranks share it; in fp32 or fp16. Needs the
+    /// cargo feature `wgpu`.
     #[value(
         alias = "vulkan",
         alias = "metal",
@@ -47,7 +47,7 @@ impl Backend {
     }
 }
 
-/// How ranks reach each other.
+/// How ranks communicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CommunicatorKind {
     /// Ranks are threads of this process.
@@ -55,12 +55,11 @@ pub(crate) enum CommunicatorKind {
     Local,
     /// Ranks are processes started by `mpirun` or `srun`. Needs the cargo feature `mpi`.
     Mpi,
-    /// As `mpi` or with a rendezvous address, with tensors going from GPU to GPU. Needs the cargo
-    /// feature `cuda`.
+    /// As `mpi`, or with a rendezvous address; tensors go from GPU to GPU. Needs the cargo feature `cuda`.
     Nccl,
 }
 
-/// What numbers are made of.
+/// Precision of computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionArg {
     /// 64-bit floats.
@@ -100,7 +99,7 @@ pub(crate) fn word(choice: &impl ValueEnum) -> String {
     value.get_name().to_owned()
 }
 
-/// Description of ranks and devices.
+/// Describes ranks and devices in words.
 pub(crate) const fn ranks_and_devices(
     backend: Backend,
     communicator: CommunicatorKind,

@@ -1,6 +1,7 @@
 //! Cluster files: reading, writing, and inserting measured networks.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
@@ -49,7 +50,7 @@ pub(super) fn write(path: &Path, cluster: &Cluster) -> anyhow::Result<()> {
     write_output(path, text.as_bytes())
 }
 
-/// The cluster of this machine, by a device without a data sheet; network levels are empty.
+/// The cluster of this machine, for a device without a data sheet; network levels are empty.
 pub(super) fn unlisted(
     gpu_name: String,
     architecture: Architecture,
@@ -95,8 +96,8 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    pub(super) fn new(num_ranks: u32, ranks_per_node: Option<u32>) -> anyhow::Result<Self> {
-        let ranks_per_node = ranks_per_node.unwrap_or(num_ranks);
+    pub(super) fn new(num_ranks: u32, ranks_per_node: Option<NonZeroU32>) -> anyhow::Result<Self> {
+        let ranks_per_node = ranks_per_node.map_or(num_ranks, NonZeroU32::get);
         ensure!(
             num_ranks.is_multiple_of(ranks_per_node),
             "`--ranks-per-node {ranks_per_node}` does not divide {num_ranks} ranks"

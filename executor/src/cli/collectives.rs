@@ -28,7 +28,8 @@ use super::work::RankJob;
 const MOST_RANKS_SHOWN: u32 = 8;
 
 pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
-    check(args)?;
+    args.ranks.backend.check(args.precision)?;
+    check_timing(&args.timing, &args.ranks)?;
     let base = match (&args.base, &args.output) {
         (Some(base), Some(output)) => {
             let cluster = cluster::read(base)?;
@@ -40,17 +41,17 @@ pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
     start::run(&Job { args, base }, &args.ranks)
 }
 
-fn check(args: &CollectivesArgs) -> anyhow::Result<()> {
-    args.ranks.backend.check(args.precision)?;
-    sizes(&args.timing)?;
-    if args.ranks.communicator == CommunicatorKind::Local {
-        check_ranks(args.ranks.num_ranks())?;
+/// Refuses impossible sizes, and a number of ranks that is known to be too small.
+pub(super) fn check_timing(timing: &TimingArgs, ranks: &RanksArgs) -> anyhow::Result<()> {
+    sizes(timing)?;
+    match ranks.communicator {
+        CommunicatorKind::Local => check_ranks(ranks.num_ranks()),
+        CommunicatorKind::Mpi | CommunicatorKind::Nccl => Ok(()),
     }
-    Ok(())
 }
 
 /// The sizes in the arguments.
-pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<SizeRange> {
+fn sizes(args: &TimingArgs) -> anyhow::Result<SizeRange> {
     let TimingArgs { min_bytes: least, max_bytes: most, factor, .. } = *args;
     ensure!(
         least <= most,
@@ -79,7 +80,8 @@ pub(super) struct Timing<'a> {
 }
 
 impl Timing<'_> {
-    /// Times an operation in all groups at once, each size once. Only rank 0 has rows, and calls `observe` for each.
+    /// Times an operation in all groups at the same time, each size once. Only rank 0 has rows, and calls `observe` for
+    /// each.
     pub(super) fn rows<B: Kernels>(
         &self,
         communicator: &dyn Communicator<B>,
@@ -127,8 +129,7 @@ impl RankJob for Job<'_> {
         let Job { args, base } = self;
         let num_ranks = communicator.num_ranks();
         check_ranks(num_ranks)?;
-        let per_node = args.timing.ranks_per_node.map(std::num::NonZeroU32::get);
-        let topology = Topology::new(num_ranks, per_node)?;
+        let topology = Topology::new(num_ranks, args.timing.ranks_per_node)?;
         let operations =
             if args.names.is_empty() { Operation::ALL.to_vec() } else { args.names.clone() };
         let report = CollectivesOutput { args, num_ranks, is_first: communicator.rank() == 0 };
@@ -146,7 +147,7 @@ impl RankJob for Job<'_> {
         }
         let world = vec![Group::new((0..num_ranks).collect::<Vec<_>>())];
         let levels = if base.is_some() { topology.levels() } else { vec![vec![world.clone()]] };
-        // Groups of all ranks are measured last, as readers look for them.
+        // Groups of all ranks are measured last, so that readers find their rows at the end.
         let mut rows: Vec<Vec<TimedCollective>> = Vec::new();
         for ways in &levels {
             let mut of_level = Vec::new();
@@ -360,7 +361,7 @@ impl CollectivesOutput<'_> {
     }
 }
 
-/// The heading of nccl-tests, with another column: the most bytes that a rank sent.
+/// The heading of nccl-tests, with one more column: the most bytes that a rank sent.
 const HEADING: &str = "\
 #       size         count      type   redop    root      time    algbw    busbw  #wrong         sent
 #        (B)    (elements)                                (us)   (GB/s)   (GB/s)                  (B)";

@@ -18,14 +18,14 @@ use super::args::CommunicatorKind;
 use super::measuring::RanksArgs;
 use super::work::{OnDevices, RankJob, check_started, reported_once, run_threads};
 
-/// Time that ranks wait for each other at the start: those of a large job start minutes apart.
+/// Time that ranks wait for each other at the start: the ranks of a large job start minutes apart.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Name prefix of burn's device threads.
 const SERVER: &str = "DSD";
 
-/// Records panics of the threads that serve GPUs, which panic where the driver fails, and silences later panics:
-/// callers of a dead thread learn only that it is gone.
+/// Records panics of the threads that serve GPUs, which panic where the driver fails. Later panics are silenced: they
+/// only say that a thread is gone.
 fn hear_servers() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -37,7 +37,7 @@ fn hear_servers() {
     }));
 }
 
-/// The outcome of work; where a GPU failed, the GPU's failure, even if the work did not notice it.
+/// The outcome of work; if a GPU failed, the GPU's failure, even if the work did not notice it.
 fn with_cause(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
     let Some(noted) = DeviceFailure::noted() else { return outcome };
     Err(match outcome {
@@ -82,7 +82,7 @@ pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
     with_cause(Ok(()))
 }
 
-/// Runs the work of this process's rank. Ranks meet before anything else, so that all are told at once if one of them
+/// Runs the work of this process's rank. Ranks meet before anything else, so that all learn at once if one of them
 /// cannot begin.
 fn run_nccl(work: &impl RankJob, args: &RanksArgs) -> anyhow::Result<()> {
     let launch = match Launch::from_variables(|name| std::env::var(name).ok()) {
@@ -100,7 +100,7 @@ fn run_nccl(work: &impl RankJob, args: &RanksArgs) -> anyhow::Result<()> {
         work.check_memory(device, 1)?;
         let nccl = NcclEngine::open(device.clone(), args.communication_timeout)?;
         used.push(device.clone());
-        nccl::check_versions(connection, nccl.version()?)?;
+        nccl::check_versions(connection, &nccl.version()?)?;
         nccl::check_devices(connection, &nccl.device_id()?)?;
         Ok((Arc::new(nccl) as Arc<dyn Engine<Cuda>>, device.clone()))
     };

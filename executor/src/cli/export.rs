@@ -73,7 +73,7 @@ fn write_model(
     Ok(writer.finish()?)
 }
 
-/// Source of frozen parameters, which must be those with which the adapters were trained.
+/// Source of frozen parameters, which must be the ones with which the adapters were trained.
 fn base(
     args: &ExportArgs,
     program: &Program,
@@ -155,8 +155,8 @@ fn target(naming: &Naming, tensor: &str) -> String {
     parts.join(".")
 }
 
-/// transformers stores the three matrices of experts in two tensors; peft 0.21 refuses adapters of half of one, and
-/// reads those of the first tensor alone without using them.
+/// transformers stores the three matrices of experts in two tensors; peft 0.21 refuses adapters of half of a tensor,
+/// and loads adapters of only the first tensor without using them.
 fn check_experts(parameters: &[ModelParameter]) -> anyhow::Result<()> {
     let experts = parameters.iter().filter(|it| matches!(it.form, Form::Experts { .. }));
     let adapted: BTreeSet<&str> = experts.filter_map(|it| it.id.op.rsplit('.').nth(1)).collect();
@@ -171,7 +171,7 @@ fn check_experts(parameters: &[ModelParameter]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The checkpoint: the folder itself, or the newest in it.
+/// The checkpoint: the folder itself, or the newest checkpoint in it.
 fn open(args: &ExportArgs) -> anyhow::Result<State> {
     let path = &args.checkpoint;
     ensure!(path.is_dir(), "`{}` is no checkpoint, nor a folder of any", path.display());

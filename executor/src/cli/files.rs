@@ -42,12 +42,12 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The newest complete checkpoint of a folder with its path, if the folder has any; `warn` is called with the errors of
-/// skipped ones. If the very first was interrupted, there is none.
+/// skipped ones. If the very first checkpoint was interrupted, there is none.
 ///
 /// # Errors
 ///
-/// The error of the newest that was once complete, where none is complete now: a new start in the same folder would
-/// look as if training went on.
+/// If no checkpoint is complete now, but some were once: the error of the newest of these. A new start in the same
+/// folder would look as if training went on.
 pub(super) fn newest_checkpoint(
     folder: &Path,
     mut warn: impl FnMut(&CheckpointError),

@@ -148,7 +148,7 @@ pub(super) fn prepare<'a>(
         say(is_first, &format!("warning: {warning}"));
     }
     if args.backend == Backend::Cpu {
-        // Of ranks that were started apart, others may be on other machines.
+        // Where each rank is its own process, other ranks may be on other machines.
         let there = limits::memory().filter(|_| place.is_none());
         let much = there.and_then(|there| limits::much_memory(plan, there));
         for warning in limits::long_step(&program).into_iter().chain(much) {
@@ -172,7 +172,7 @@ fn say(is_first: bool, text: &str) {
     }
 }
 
-/// Checks before a run, of which `num_done` steps are done, that its results can be written.
+/// Checks before a run that its results can be written; `num_done` of its steps are done.
 fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
     if let Some(path) = &args.output.timeline {
         let step = args.output.timeline_step.unwrap_or(args.steps);
@@ -215,7 +215,7 @@ impl Start {
 fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Result<Start> {
     let parameters = program.parameters();
     let found = newest_checkpoint(args, is_first)?;
-    // A checkpoint has everything but frozen weights.
+    // A checkpoint has everything except frozen weights.
     let weights = args.checkpoints.weights.as_ref();
     let weights = weights.filter(|_| found.is_none() || program.adapters.is_some());
     let base = match weights {

@@ -89,7 +89,7 @@ pub(super) fn long_step(program: &Program) -> Option<String> {
 /// A warning if all ranks together are expected to need more than this machine's memory.
 pub(super) fn much_memory(plan: &Plan, there: Bytes) -> Option<String> {
     let memory = &plan.prediction.memory;
-    // What a device's libraries and allocator take beside tensors.
+    // Memory that a device's libraries and allocator take in addition to tensors.
     let beside = memory.context_bytes + memory.allocator_bytes;
     let of_rank = plan.prediction.peak_memory_bytes.saturating_sub(beside);
     let all = Bytes::new(of_rank.get().saturating_mul(plan.num_gpus.into()));
@@ -108,11 +108,11 @@ pub(super) fn memory() -> Option<Bytes> {
     machine.memory.map(|memory| memory + machine.swap)
 }
 
-/// Refuses a model of which not even one copy fits in this machine's memory.
+/// Refuses a model if not even one copy of it fits in this machine's memory.
 ///
 /// # Errors
 ///
-/// The memory that it needs, and the memory that there is.
+/// The memory that the model needs, and the memory of the machine.
 pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()> {
     let held = [program.settings.master, program.settings.moments];
     let [weight, moment] = held.map(ElementExt::num_bytes);
@@ -122,7 +122,7 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
     let frozen = plan.model.num_parameters - trained;
     let format = plan.model.adapters.as_ref().map_or(WeightFormat::Plain, |it| it.base_weights);
     let frozen = format.bytes(1, frozen, program.settings.compute.num_bytes());
-    // Where each micro-batch updates, gradients are transient.
+    // Where each micro-batch updates the weights, gradients are transient.
     let gradient = match program.schedule.updates() {
         Updates::AfterFlush => program.settings.gradients.num_bytes(),
         Updates::AfterEachMicroBatch => 0,

@@ -19,17 +19,18 @@ use super::choices::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Ranks")]
 pub(crate) struct RanksArgs {
-    /// Ranks that are measured at once, as many as a plan would have; with `mpi` and `nccl` as many as
-    /// were started.
+    /// Number of ranks that are measured at once, as many as a plan would have; with `mpi` and `nccl`, the number that
+    /// was started.
     #[arg(long, value_name = "N", value_parser = whole_within::<u32, 1, MOST_RANKS>, allow_negative_numbers = true)]
     pub(crate) ranks: Option<u32>,
     /// Where tensors are computed.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub(crate) backend: Backend,
-    /// How ranks reach each other.
+    /// How ranks communicate.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
-    /// How long, in seconds, a collective or a message of NCCL may take before the run ends and says which.
+    /// Time limit of a collective or a message of NCCL, in seconds; beyond it the run ends and names the one that took
+    /// longer.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) communication_timeout: Duration,
     /// Threads for the kernels of each rank on the CPU [default: its share of the cores, at least 1].
@@ -58,47 +59,47 @@ impl RanksArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Collectives")]
 pub(crate) struct TimingArgs {
-    /// The smallest buffer, whole: `1024`, `1K`, `4M`, `1G`.
+    /// Size of the smallest whole buffer: `1024`, `1K`, `4M`, `1G`.
     #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = parse_bytes, allow_negative_numbers = true)]
     pub(crate) min_bytes: Bytes,
-    /// The largest buffer.
+    /// Size of the largest whole buffer.
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_bytes, allow_negative_numbers = true)]
     pub(crate) max_bytes: Bytes,
-    /// How much larger each buffer is than the one before.
+    /// Factor from each size to the next.
     #[arg(long, value_name = "F", default_value_t = 2, value_parser = parse_sizes_factor, allow_negative_numbers = true)]
     pub(crate) factor: u64,
-    /// Calls that are timed at each size.
+    /// Timed calls at each size.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_within::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) iterations: u32,
-    /// Calls before those.
+    /// Untimed calls before the timed ones.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_within::<u32, 0, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) warm_up: u32,
-    /// Ranks that share a node, where ranks are processes on several [default: all].
+    /// Ranks on each node, where ranks are processes on several nodes [default: all].
     #[arg(long, value_name = "N")]
     pub(crate) ranks_per_node: Option<NonZeroU32>,
 }
 
-/// What is run of collectives.
+/// Arguments of `executor collectives`.
 #[derive(Debug, Args)]
 pub(crate) struct CollectivesArgs {
-    /// Which [default: all]: broadcast, scatter, gather, reduce, all-gather, reduce-scatter, all-reduce,
+    /// The collective [default: all]: broadcast, scatter, gather, reduce, all-gather, reduce-scatter, all-reduce,
     /// all-to-all, send-receive.
     #[arg(value_name = "NAME", value_parser = parse_operation)]
     pub(crate) names: Vec<Operation>,
     /// How reductions combine.
     #[arg(long, value_enum, default_value_t = ReductionArg::Sum)]
     pub(crate) reduction: ReductionArg,
-    /// What elements are.
+    /// Type of elements.
     #[arg(long, value_enum, default_value_t = PrecisionArg::Fp32)]
     pub(crate) precision: PrecisionArg,
-    /// What is printed.
+    /// Form of the result on stdout.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     pub(crate) format: ReportFormat,
-    /// Write a cluster file whose network is what was measured. Groups of each size that divides the ranks
-    /// are measured for it.
+    /// Write a cluster file with the measured network. For this, groups of each size that divides the number of ranks
+    /// are measured.
     #[arg(short, long, value_name = "FILE", requires = "base")]
     pub(crate) output: Option<PathBuf>,
-    /// The cluster file that has all else. `executor calibrate` writes a whole one.
+    /// The cluster file from which all else is taken. `executor calibrate` writes a whole file.
     #[arg(long, value_name = "FILE", requires = "output")]
     pub(crate) base: Option<PathBuf>,
     /// The name in the file [default: the file's own].
@@ -133,7 +134,7 @@ impl ReductionArg {
         }
     }
 
-    /// Its name in the tables of nccl-tests.
+    /// Name of the reduction in the tables of nccl-tests.
     pub(crate) const fn nccl_name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -191,7 +192,7 @@ fn parse_operation(text: &str) -> Result<Operation, String> {
     })
 }
 
-/// What is calibrated.
+/// Arguments of `executor calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
     /// The cluster file to write. It is written whole at the end, or not at all.
@@ -200,13 +201,13 @@ pub(crate) struct CalibrateArgs {
     /// The name in the file [default: this-machine, or that of the base].
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster_name: Option<String>,
-    /// A cluster file with what a data sheet says: peak rates and memory. GPUs need one.
+    /// A cluster file with the numbers of a data sheet: peak rates and memory. GPUs need one.
     #[arg(long, value_name = "FILE")]
     pub(crate) base: Option<PathBuf>,
     /// The precisions to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fp32")]
     pub(crate) precision: Vec<CalibratedPrecision>,
-    /// Fewer steps of fewer models: seconds, for a first look.
+    /// Fewer steps of fewer models, for a first look; it takes seconds.
     #[arg(long)]
     pub(crate) quick: bool,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use super::args::{PrecisionArg, RunArgs};
 /// Final learning rate as a share of its peak.
 const LEAST_SHARE: f64 = 0.1;
 
-/// The usual limit on the norm of all gradients, as GPT-3's and Llama's recipes have it.
+/// The usual limit on the norm of all gradients, as in the recipes of GPT-3 and Llama.
 const USUAL_GRADIENT_NORM: f64 = 1.0;
 
 /// The precision in which the run computes.
@@ -49,8 +49,8 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
     }
 }
 
-/// Returns whether the default limit on the gradient norm is dropped: no limit was asked for, and with updates after
-/// each micro-batch there is no time at which all gradients exist.
+/// Returns whether the default limit on the gradient norm is dropped: no limit was asked for, and the schedule updates
+/// after each micro-batch, so that all gradients never exist at one time.
 pub(super) fn leaves_out_gradient_norm(args: &RunArgs, plan: &Plan) -> bool {
     let updates = plan.layout.schedule.updates();
     args.training.max_gradient_norm.is_none() && updates == Updates::AfterEachMicroBatch

@@ -21,7 +21,7 @@ struct Aliases {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Alias {
-    /// The option whose value it is.
+    /// The option whose value the word is.
     #[serde(default)]
     of: String,
     names: Vec<String>,
@@ -32,7 +32,7 @@ static ALIASES: LazyLock<Aliases> = LazyLock::new(|| {
     serde_json::from_str(include_str!("aliases.json")).expect("what ships is valid; a test")
 });
 
-/// A tip about what was likely meant, where it can be told.
+/// A tip about what was likely meant, if there is one.
 pub(super) fn tip(error: &clap::Error, program: &Command, words: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {

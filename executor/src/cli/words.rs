@@ -84,8 +84,8 @@ pub(super) fn step(plan: &Plan, has_sequence: bool) -> String {
     format!("{what} a step, in {pieces} of {micro_batch_size}{replica}")
 }
 
-/// Memory of tensors that the plan expects on the rank that needs most, counted as ranks count it. It leaves out
-/// workspace of operators, and memory of the device's libraries.
+/// Memory of tensors that the plan expects on the rank that needs the most, counted as ranks count it: without
+/// workspace of operators and memory of the device's libraries.
 pub(super) fn expected_tensors(memory: &MemoryUse) -> Bytes {
     let held = memory.of_blocks() + memory.gathered_bytes + memory.buffers_bytes;
     held + memory.recompute_bytes
@@ -93,14 +93,19 @@ pub(super) fn expected_tensors(memory: &MemoryUse) -> Bytes {
 
 /// A count with three significant digits: `53.5 thousand`.
 pub(super) fn count(count: u64) -> String {
-    const WORDS: [(f64, &str); 4] =
-        [(1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")];
+    // For each unit: the least number that has this unit once it is rounded to three digits, the divisor, and the name.
+    const UNITS: [(f64, f64, &str); 4] = [
+        (0.9995e12, 1e12, "trillion"),
+        (0.9995e9, 1e9, "billion"),
+        (0.9995e6, 1e6, "million"),
+        (1e4, 1e3, "thousand"),
+    ];
     let number = count as f64;
-    match WORDS.into_iter().find(|(from, _)| number >= *from) {
+    match UNITS.into_iter().find(|(from, ..)| number >= *from) {
         None => count.to_string(),
-        Some((from, word)) => {
-            let value = if word == "thousand" { number / 1e3 } else { number / from };
-            let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+        Some((_, unit, word)) => {
+            let value = number / unit;
+            let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
             format!("{value:.decimals$} {word}")
         }
     }

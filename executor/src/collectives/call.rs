@@ -27,7 +27,7 @@ pub struct GroupOperation<'a, B: Backend> {
 }
 
 impl<B: Backend> GroupOperation<'_, B> {
-    /// The rank's result for its input, each of them the filled slots of its buffer in order; none where it has no
+    /// The rank's result for its input. Both are the filled slots of the rank's buffer, in order; none where it has no
     /// filled slots.
     ///
     /// # Errors

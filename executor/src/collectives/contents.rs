@@ -113,7 +113,7 @@ impl Contents {
     ) -> u64 {
         let slots = self.filled(&self.after, position);
         let Some(found) = found.filter(|_| !slots.is_empty()) else {
-            // Missing elements count as wrong, as do superfluous ones.
+            // Missing and superfluous elements count as wrong.
             return (slots.len() * length) as u64
                 + found.map_or(0, |found| found.num_elements() as u64);
         };

@@ -34,8 +34,8 @@ pub struct KindError {
 const SLOWEST: f64 = 1.0;
 const FASTEST: f64 = 1e30;
 
-/// The level that fits the times of collectives in `rows`; none where there are none of the six collectives that a plan
-/// has.
+/// The level that fits the times of collectives in `rows`; none where `rows` has none of the six collectives that plans
+/// use.
 ///
 /// ```text
 /// t = start + steps latency + v S / W

@@ -1,8 +1,8 @@
 //! Collectives on real ranks: contents of buffers before and after, their correctness, and times.
 //!
 //! The result of an operation is defined once, by [`traces::collectives::Operation`]: sets of pieces in the slots of
-//! each rank's buffer. Ranks begin with the pieces' numbers, and their results are compared with the numbers of the
-//! pieces that they must have.
+//! each rank's buffer. Ranks begin with the numbers of their pieces, and their results are compared with the numbers of
+//! the pieces that they must have in the end.
 
 mod call;
 mod contents;

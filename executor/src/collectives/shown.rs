@@ -1,4 +1,4 @@
-//! Contents of ranks' buffers before and after a collective, from the values that they really have.
+//! Contents of ranks' buffers before and after a collective, from the values that the buffers really have.
 
 use std::fmt;
 

@@ -52,7 +52,7 @@ impl SizeRange {
     }
 }
 
-/// An operation on a buffer of one size, as it was measured, and as it stands in the JSON of `executor collectives`.
+/// Measurement of an operation on a buffer of one size, in the form that it has in the JSON of `executor collectives`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedCollective {
     /// The operation.
@@ -67,7 +67,7 @@ pub struct TimedCollective {
     pub bytes: Bytes,
     /// Number of elements as nccl-tests counts it: of the buffer, or of a slot of it where ranks have slots.
     pub count: u64,
-    /// The median over the calls of the time on the slowest rank.
+    /// The median, over the calls, of the time on the slowest rank.
     #[serde(rename = "time_seconds")]
     pub median: Seconds,
     /// The lower quartile: the time with little disturbance by other work of the machine.
@@ -113,8 +113,8 @@ pub fn groups(num_ranks: u32, size: u32, stride: u32) -> Vec<Group> {
     first.map(|first| Group::new(group(first))).collect()
 }
 
-/// Times an operation on buffers of about `bytes`, in all of `groups` at once; each rank is in one of them. Only rank 0
-/// gets the result.
+/// Times an operation on buffers of about `bytes`, in all of `groups` at the same time; each rank is in one group. Only
+/// rank 0 gets the result.
 ///
 /// Every call begins when all ranks are ready, and ends when the last of them has its result.
 ///
@@ -193,7 +193,7 @@ impl TimedCollective {
     }
 }
 
-/// Contents of what a plan times, in groups of `num_ranks`.
+/// Contents of buffers for the operation that a plan times.
 impl TimingPlan {
     /// Contents of the ranks' buffers before and after.
     pub fn contents(&self, num_ranks: u32) -> Contents {

@@ -1,8 +1,9 @@
 //! Lengths of a kernel's buffers, from the metadata that CubeCL 0.10 passes to kernels.
 //!
 //! CubeCL cuts buffers out of large pages, so the driver's own allocations do not show where a buffer ends. But each
-//! kernel gets a structure with the lengths, in this order (`cubecl-core`, `info.rs` and `codegen/metadata.rs`):
-//! scalars, each padded to eight bytes; then words of four bytes, or of eight in kernels with large buffers:
+//! kernel gets a structure with the lengths. Its content is, in this order (`cubecl-core`, `info.rs` and
+//! `codegen/metadata.rs`): scalars, each padded to eight bytes; then words of four bytes, or of eight in kernels with
+//! large buffers:
 //!
 //! ```text
 //! buffer_lengths [buffers]    in what the kernel reads or writes at once
@@ -11,9 +12,11 @@
 //! shape_offsets  [tensors]    0, then the sums of the ranks before
 //! stride_offsets [tensors]    the sum of all ranks, and the same
 //! ```
-//! The numbers of scalars and tensors are not in it, but follow from the offsets. If there are tensors, one more
-//! address comes last: of their shapes and strides.
-//! are tensors, one more address comes last: of their shapes and strides.
+//!
+//! The structure does not contain the numbers of scalars and tensors, but they follow from the offsets. If there are
+//! tensors, the kernel gets one more address, the last, which is that of their shapes and strides.
+
+use crate::number::word;
 
 /// Lengths in the structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +58,7 @@ impl Words<'_> {
         let bytes = (count * self.word).next_multiple_of(ALIGN);
         let start = self.info.len().checked_sub(bytes)?;
         let words = self.info[start..].chunks_exact(self.word).take(count);
-        let value =
-            |bytes: &[u8]| bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-        Some(words.map(value).collect())
+        Some(words.map(word).collect())
     }
 
     fn with_tensors(&self, buffers: usize, tensors: usize) -> Option<Lengths> {

@@ -3,7 +3,8 @@
 //! # Source
 //!
 //! IEEE 754-2019, sections 3.4 and 4.3, for binary16, binary32 and binary64; NVIDIA, *PTX ISA* 8.8, section 5.2.3, for
-//! `.bf16`, which is the upper half of binary32, and `.tf32`, which has its exponents with ten bits behind the point.
+//! `.bf16`, which is the upper half of binary32, and `.tf32`, which has the exponents of binary32 and ten fraction
+//! bits.
 
 /// Rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,19 @@ pub enum Rounding {
     Down,
     /// `.rp`: upwards.
     Up,
+}
+
+impl Rounding {
+    /// `value` rounded to a whole number.
+    pub fn to_whole(self, value: f64) -> f64 {
+        match self {
+            Self::NearestEven => value.round_ties_even(),
+            Self::NearestAway => value.round(),
+            Self::Zero => value.trunc(),
+            Self::Down => value.floor(),
+            Self::Up => value.ceil(),
+        }
+    }
 }
 
 /// A floating-point format.
@@ -72,7 +86,7 @@ impl Format {
         let value = if self == Self::F64 { value } else { self.round(value, rounding) };
         match self {
             Self::F16 => u64::from(write_half(value)),
-            // NaN has all bits behind the sign set.
+            // NaN has all bits after the sign bit set.
             Self::Bf16 if value.is_nan() => 0x7fff,
             Self::F32 | Self::Tf32 if value.is_nan() => 0x7fff_ffff,
             Self::Bf16 => u64::from((value as f32).to_bits() >> 16),
@@ -83,8 +97,8 @@ impl Format {
 
     /// The bits of an integer, rounded once.
     pub fn write_integer(self, value: i128, rounding: Rounding) -> u64 {
-        // Integers have at most 64 bits: digits that binary64 cannot hold are replaced by one sticky bit, which no
-        // rounding overlooks (Boldo and Melquiond 2008, rounding to odd).
+        // Integers have at most 64 bits: digits that binary64 cannot hold are replaced by one sticky bit, so that any
+        // later rounding takes them into account (Boldo and Melquiond 2008, rounding to odd).
         let magnitude = value.unsigned_abs();
         let unused = 128 - magnitude.leading_zeros();
         let excess = unused.saturating_sub(53);
@@ -103,14 +117,7 @@ impl Format {
         let exponent = exponent(value).max(least);
         let quantum = power_of_two(exponent - (digits - 1));
         let scaled = value / quantum;
-        let rounded = match rounding {
-            Rounding::NearestEven => scaled.round_ties_even(),
-            Rounding::NearestAway => scaled.round(),
-            Rounding::Zero => scaled.trunc(),
-            Rounding::Down => scaled.floor(),
-            Rounding::Up => scaled.ceil(),
-        };
-        let result = (rounded * quantum).copysign(value);
+        let result = (rounding.to_whole(scaled) * quantum).copysign(value);
         let most = (2.0 - power_of_two(1 - digits)) * power_of_two(greatest);
         if result.abs() <= most {
             return result;
@@ -128,7 +135,7 @@ impl Format {
 /// The exponent of the greatest power of two that is not greater than a number's magnitude.
 fn exponent(value: f64) -> i32 {
     let field = ((value.to_bits() >> 52) & 0x7ff) as i32;
-    // Subnormal numbers of binary64 are below the least of all other formats too.
+    // Subnormal numbers of binary64 are also below the least number of every other format.
     field.max(1) - 1023
 }
 
@@ -167,6 +174,19 @@ fn write_half(value: f64) -> u16 {
     }
     let fraction = (magnitude / power_of_two(field - 25)) as u16 & 0x3ff;
     sign | (field as u16) << 10 | fraction
+}
+
+/// At most eight bytes as a little-endian number.
+pub fn word(bytes: &[u8]) -> u64 {
+    match bytes {
+        [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
+        [a, b] => u64::from(u16::from_le_bytes([*a, *b])),
+        _ => {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        }
+    }
 }
 
 /// `a b + c` in binary32, rounded once.

@@ -58,7 +58,7 @@ pub struct Call {
 /// Effect of a call on order or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Allocation: in stream order, so that the memory exists for later work of the stream; or at once.
+    /// Allocation, either in stream order, so that the memory exists for later work of the stream, or at once.
     Allocate {
         /// The allocated bytes.
         range: Range,
@@ -97,7 +97,7 @@ pub enum Effect {
         /// The event.
         event: EventId,
     },
-    /// The thread knows that the event was reached: it waited for it or queried it.
+    /// The thread knows that the event was reached: the thread waited for it or queried it.
     SeeEvent(EventId),
     /// The thread knows that the stream is idle.
     SeeStream(StreamId),
@@ -142,6 +142,24 @@ pub struct Range {
     pub start: u64,
     /// The byte after the last.
     pub end: u64,
+}
+
+impl Recording {
+    /// The streams that a stream waits for implicitly, and that implicitly wait for it: a device's default stream and
+    /// the device's blocking streams.
+    pub fn implicitly_ordered_with(&self, stream: StreamId) -> Vec<StreamId> {
+        let Some(own) = self.streams.get(stream.0 as usize) else { return Vec::new() };
+        let kind = match own.kind {
+            StreamKind::Default => StreamKind::Blocking,
+            StreamKind::Blocking => StreamKind::Default,
+            StreamKind::NonBlocking => return Vec::new(),
+        };
+        let others = (0..).map(StreamId).zip(&self.streams);
+        others
+            .filter(|(_, other)| other.device == own.device && other.kind == kind)
+            .map(|(id, _)| id)
+            .collect()
+    }
 }
 
 impl Usage {

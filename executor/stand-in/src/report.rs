@@ -22,7 +22,7 @@ pub struct ProcessReport {
     pub counts: Counts,
     /// Unordered uses of memory, where all threads are assumed to know what one thread has waited for.
     pub races: Vec<MemoryFinding>,
-    /// Uses of memory that are ordered only by synchronisation between threads, which is not seen.
+    /// Uses of memory that are ordered only by synchronisation between threads, which the driver does not see.
     pub suspects: Vec<MemoryFinding>,
     /// Memberships of this process in communicators.
     pub members: Vec<Member>,
@@ -48,7 +48,7 @@ pub struct Counts {
     pub calls: BTreeMap<String, u64>,
     /// Launches, by kernel.
     pub launches: BTreeMap<String, u64>,
-    /// Launches of kernels with a buffer of unknown length, which was assumed to end with its allocation.
+    /// Launches of kernels with a buffer of unknown length. The buffer was assumed to end with its allocation.
     pub unknown_lengths: BTreeMap<String, u64>,
     /// Refused launches, by reason.
     pub refused: BTreeMap<String, u64>,

@@ -17,7 +17,7 @@ pub(super) const HEADER: mpi::Tag = 1;
 /// MPI's tag of payloads.
 pub(super) const PAYLOAD: mpi::Tag = 2;
 
-/// The most bytes of one MPI message, as MPI counts with 32 bits.
+/// Upper bound of the bytes of one MPI message, because MPI counts with 32 bits.
 pub(super) const PIECE_BYTES: usize = 64 << 20;
 
 /// A parcel that is being sent, and whose memory MPI may read until it is done.
@@ -55,8 +55,8 @@ impl Drop for Sending {
     fn drop(&mut self) {
         // If a panic left requests, MPI may still read the parcel: it stays.
         if self.requests.is_empty() {
-            // SAFETY: the pointer is that of the box which `start` made and leaked, `drop` comes
-            // once, and the references to it went with the requests.
+            // SAFETY: the pointer is that of the box which `start` made and leaked, `drop` runs once, and the
+            // references to the box ended with the requests.
             drop(unsafe { Box::from_raw(self.parcel.as_ptr()) });
         }
     }

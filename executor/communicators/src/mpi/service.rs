@@ -36,7 +36,7 @@ const EXIT_CODE: i32 = 2;
 pub(super) struct ProcessRank {
     pub(super) rank: u32,
     pub(super) num_ranks: u32,
-    /// True if the MPI library allows a process other threads, which do not call it.
+    /// True if the MPI library allows a process to have other threads that do not call MPI.
     pub(super) has_threads: bool,
 }
 

@@ -38,8 +38,8 @@ impl LibraryCommunicator<Cuda> for CudaCommunicator {
             .map(|call| Prepared::new(call, &self.device))
             .collect::<Result<_>>()?;
         let raw: Vec<RawCall> = prepared.iter().flat_map(Prepared::raw).collect();
-        // burn has enqueued all kernels that write the inputs, and all that used the memory of the results before:
-        // their addresses were asked for after it.
+        // burn has enqueued all kernels that write the inputs, and all kernels that used the memory of the results
+        // before: the addresses were requested after these kernels.
         match marks {
             Some(marks) => marks.iter().try_for_each(|mark| self.waits_for(mark)),
             None => self.compute.is_awaited_by(&self.stream),
@@ -48,16 +48,16 @@ impl LibraryCommunicator<Cuda> for CudaCommunicator {
         let noted = Spans::current();
         let timing = noted.is_some().then_some(TIMED);
         let event = || self.stream.record_event(timing).map(Arc::new);
-        // After the waits: the call begins when its inputs are ready.
+        // Recorded after the waits: the call begins when its inputs are ready.
         let begin =
             noted.as_ref().map(|_| event()).transpose().map_err(of_driver("cuEventRecord"))?;
         let stream = self.stream.cu_stream().cast::<c_void>();
         let over = self.guard.call(
             name,
-            // SAFETY: the addresses are of memory that `prepared` holds, as large as its call needs. `InUse` holds it
-            // further, and releases it only once burn's stream waits for the end of the call, or the call has ended.
-            // burn changes no array of which there is another handle, as there is here, and nobody reads the results
-            // before.
+            // SAFETY: the addresses are of memory that `prepared` holds, as large as its call needs. `InUse` then holds
+            // this memory, and releases it only once burn's stream waits for the end of the call, or the call has
+            // ended. burn changes no array that has another handle, and `prepared` holds such a handle. Nobody reads
+            // the results earlier.
             |communicator| unsafe { communicator.start(&raw, stream) },
             || event().map_err(of_driver("cuEventRecord")),
         )?;
@@ -109,8 +109,8 @@ impl DeviceWork for InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // burn writes to freed memory without asking NCCL. A failure of the driver here is reported by the next call to
-        // it.
+        // burn writes to freed memory without checking whether NCCL still uses it. A failure of the driver here is
+        // reported by the next call to it.
         if let Some(over) = self.over.take()
             && !over.is_complete()
         {
@@ -124,7 +124,7 @@ struct Prepared {
     function: LibraryFunction,
     source: Option<AddressedArray>,
     destination: Option<(AddressedArray, ArraySpec)>,
-    /// Number of consecutive parts of both, each of which is one call.
+    /// Number of consecutive parts of source and destination. Each part is one call.
     pieces: usize,
 }
 
@@ -138,14 +138,12 @@ impl Prepared {
     fn new(call: LibraryCall<Cuda>, device: &CudaDevice) -> Result<Self> {
         let LibraryCall { function, array, result, pieces, after: _ } = call;
         let source = array.map(AddressedArray::new).transpose()?;
-        let destination = match result {
-            None => None,
-            Some(spec) => {
-                // One-dimensional, as rows may be laid out with gaps.
-                let empty = Array::empty_of(&[spec.num_elements()], spec.element, device);
-                Some((AddressedArray::new(empty)?, spec))
-            }
+        let place = |spec: ArraySpec| {
+            // One-dimensional, because burn may lay out rows with gaps.
+            let empty = Array::empty_of(&[spec.num_elements()], spec.element, device);
+            AddressedArray::new(empty).map(|place| (place, spec))
         };
+        let destination = result.map(place).transpose()?;
         Ok(Self { function, source, destination, pieces })
     }
 

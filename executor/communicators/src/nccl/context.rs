@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use executor_kernels::array::Array;
 use traces::timeline::Stream;
 
-use super::engine::{Engine, LibraryCommunicator, Membership, RunState};
+use super::engine::{Engine, LibraryCommunicator, Membership};
 use crate::ArraySpec;
 use crate::error::Result;
 use crate::rendezvous::{Channel, Connection};
@@ -38,8 +38,7 @@ impl<B: Backend> Context<B> {
             self.connection.receive(ranks[0], channel)?
         };
         let membership = Membership { position, ranks: ranks.to_vec(), stream };
-        let run = Arc::clone(&self.connection) as Arc<dyn RunState>;
-        self.engine.join(&id, membership, run)
+        self.engine.join(&id, membership, Arc::clone(&self.connection))
     }
 
     /// An array without elements.

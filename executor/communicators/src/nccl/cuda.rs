@@ -1,9 +1,9 @@
 //! The engine that calls NCCL with the arrays of burn's CUDA backend.
 //!
-//! NCCL has separate streams: one for each stream of the timeline, and one for each direction between two ranks. Its
-//! reads and writes are ordered with burn's computation by events, on the device: a call waits for earlier computation,
-//! and computation for a call whose result it reads. No thread of the host waits for the device here. The memory of a
-//! call is held until computation waits for its end, or it has ended.
+//! NCCL has separate streams: one for each stream of the timeline, and one for each direction between two ranks. Events
+//! on the device order NCCL's reads and writes with burn's computation: a call waits for earlier computation, and
+//! computation waits for a call whose result it reads. No thread of the host waits for the device here. The memory of a
+//! call is held until computation waits for the end of the call, or the call has ended.
 //!
 //! A `Guard` ends calls that do not end themselves.
 
@@ -22,10 +22,11 @@ use executor_kernels::lock::lock;
 use traces::timeline::Stream;
 
 use super::communicator::{CudaCommunicator, marked};
-use super::engine::{Engine, LibraryCommunicator, Membership, RunState};
+use super::engine::{Engine, LibraryCommunicator, Membership};
 use super::guard::Guard;
 use super::library::{Library, of_driver};
 use crate::error::Result;
+use crate::rendezvous::Connection;
 
 /// NCCL on one GPU.
 pub struct NcclEngine {
@@ -74,12 +75,12 @@ impl NcclEngine {
         Ok(id.bytes.iter().map(|byte| byte.cast_unsigned()).collect())
     }
 
-    /// NCCL's version, as in 22705 for 2.27.5.
+    /// NCCL's version, as in `2.27.5`.
     ///
     /// # Errors
     ///
     /// NCCL reports none.
-    pub fn version(&self) -> Result<u32> {
+    pub fn version(&self) -> Result<String> {
         self.library.version()
     }
 
@@ -106,7 +107,7 @@ impl Engine<Cuda> for NcclEngine {
         &self,
         id: &[u8],
         membership: Membership,
-        run: Arc<dyn RunState>,
+        run: Arc<Connection>,
     ) -> Result<Box<dyn LibraryCommunicator<Cuda>>> {
         self.context.bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
         let stream = self.stream(membership.stream)?;

@@ -11,29 +11,6 @@ use crate::error::Result;
 use crate::rendezvous::Connection;
 use crate::{ArraySpec, InFlight, Reduction};
 
-/// The state of the run: a library checks it while it waits for other ranks, and may stop the run.
-pub trait RunState: Send + Sync {
-    /// Fails once a rank has stopped the run.
-    ///
-    /// # Errors
-    ///
-    /// The error of the rank that stopped the run.
-    fn check(&self) -> Result<()>;
-
-    /// Stops all ranks. The first cause is kept.
-    fn stop(&self, cause: &str);
-}
-
-impl RunState for Connection {
-    fn check(&self) -> Result<()> {
-        Self::check(self)
-    }
-
-    fn stop(&self, cause: &str) {
-        Self::stop(self, cause);
-    }
-}
-
 /// The members of a communicator of the library, for its errors.
 #[derive(Clone, Debug)]
 pub struct Membership {
@@ -41,7 +18,7 @@ pub struct Membership {
     pub position: usize,
     /// Ranks of the communicator.
     pub ranks: Vec<u32>,
-    /// The stream of their collectives; none where one of two ranks sends to the other.
+    /// The stream of the members' collectives; none where one of two ranks sends to the other.
     pub stream: Option<Stream>,
 }
 
@@ -55,7 +32,8 @@ pub trait Engine<B: Backend>: Send + Sync {
     fn new_id(&self) -> Result<Vec<u8>>;
 
     /// Joins a communicator. Waits for all of its members. Calls of communicators of one stream run one after the
-    /// other.
+    /// other. While the library waits for other ranks, it checks through `run` whether one of them has stopped the run.
+    /// The library may also stop the run itself.
     ///
     /// # Errors
     ///
@@ -64,7 +42,7 @@ pub trait Engine<B: Backend>: Send + Sync {
         &self,
         id: &[u8],
         membership: Membership,
-        run: Arc<dyn RunState>,
+        run: Arc<Connection>,
     ) -> Result<Box<dyn LibraryCommunicator<B>>>;
 
     /// [`Communicator::is_asynchronous`](crate::Communicator::is_asynchronous).
@@ -72,8 +50,8 @@ pub trait Engine<B: Backend>: Send + Sync {
         false
     }
 
-    /// An array in the form that the library reads, and the point of computation after which it is written. A thread
-    /// that sends it later must not wait for later computation, which may need the receiver's answer.
+    /// An array in the form that the library reads, and the point of computation after which the array has been
+    /// written. A thread that sends it later must not wait for later computation, which may need the receiver's answer.
     ///
     /// # Errors
     ///
@@ -91,7 +69,8 @@ pub trait Engine<B: Backend>: Send + Sync {
         Ok(())
     }
 
-    /// Releases all communicators, once all ranks have finished or the run was stopped: it waits for no rank.
+    /// Releases all communicators. It is called once all ranks have finished or the run was stopped, and waits for no
+    /// rank.
     fn close(&self) {}
 }
 
@@ -114,7 +93,7 @@ pub struct LibraryCall<B: Backend> {
     pub array: Option<Array<B>>,
     /// The spec of the call's result on this member; none where it only sends.
     pub result: Option<ArraySpec>,
-    /// Equal pieces of array and result, one after the other, each of which is a separate call.
+    /// Number of equal pieces of array and result. The pieces are consecutive, and each is a separate call.
     pub pieces: usize,
     /// Point of computation after which the array is read; if none, all computation before the call.
     pub after: Option<Point>,
@@ -143,11 +122,11 @@ pub enum LibraryFunction {
         /// Reduction of the arrays.
         reduction: Reduction,
     },
-    /// Returns to each member one of as many equal parts of the reduction of all arrays.
+    /// Cuts the reduction of all arrays into one equal part for each member, and returns each member its part.
     ReduceScatter(Reduction),
     /// Returns all arrays, one after the other, on each member.
     AllGather,
-    /// Returns the array of the member `root` on each.
+    /// Returns the array of the member `root` on each member.
     Broadcast {
         /// The member's position.
         root: usize,

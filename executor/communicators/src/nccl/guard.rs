@@ -9,10 +9,11 @@ use cudarc::driver::CudaEvent;
 use executor_kernels::clock::now;
 use executor_kernels::lock::lock;
 
-use super::engine::{Membership, RunState};
+use super::engine::Membership;
 use super::library::{RawCommunicator, of_driver};
 use crate::CommunicationError;
 use crate::error::Result;
+use crate::rendezvous::Connection;
 
 /// Period with which a guard's thread checks calls.
 const ROUND: Duration = Duration::from_millis(200);
@@ -25,8 +26,8 @@ pub(super) struct Guard {
     raw: RawCommunicator,
     /// The communicator's name in errors, as in `ranks [0, 1] on the tensor stream`.
     name: String,
-    /// A weak reference: other ranks see the rank as ended when nothing of its program holds the connection any more.
-    run: Weak<dyn RunState>,
+    /// A weak reference: other ranks see the rank as ended when no part of its program holds the connection any more.
+    run: Weak<Connection>,
     limit: Duration,
     calls: Mutex<VecDeque<RunningCall>>,
 }
@@ -43,7 +44,7 @@ impl Guard {
     pub(super) fn new(
         raw: RawCommunicator,
         membership: &Membership,
-        run: &Arc<dyn RunState>,
+        run: &Arc<Connection>,
         limit: Duration,
     ) -> Self {
         let Membership { ranks, stream, .. } = membership;
@@ -54,8 +55,8 @@ impl Guard {
         Self { raw, name, run: Arc::downgrade(run), limit, calls: Mutex::default() }
     }
 
-    /// Starts the thread that checks calls: threads that need their results wait for the device, and cannot be told of
-    /// a failure unless the calls are aborted.
+    /// Starts the thread that checks calls. Threads that need the calls' results wait for the device, and do not learn
+    /// of a failure unless the calls are aborted.
     pub(super) fn start(guard: &Arc<Self>) -> Result<()> {
         let watched = Arc::downgrade(guard);
         let look = move || {

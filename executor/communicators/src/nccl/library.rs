@@ -21,7 +21,7 @@ use super::engine::LibraryFunction;
 use crate::error::Result;
 use crate::{CommunicationError, Reduction};
 
-/// File names of the library, the one that every installation has first.
+/// File names of the library. The first is the name that every installation has.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// `ncclInProgress`: the call is still running after it has returned.
@@ -144,12 +144,12 @@ impl Library {
         Ok(id.0.iter().map(|byte| byte.cast_unsigned()).collect())
     }
 
-    /// The library's version, as in 22705 for 2.27.5.
-    pub(super) fn version(&self) -> Result<u32> {
+    /// The library's version, as in `2.27.5`, of which the number is 22705.
+    pub(super) fn version(&self) -> Result<String> {
         let mut version = 0;
         // SAFETY: the pointer is to a number.
         self.check("ncclGetVersion", unsafe { (self.functions.ncclGetVersion)(&raw mut version) })?;
-        Ok(version.cast_unsigned())
+        Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
     }
 
     /// Begins to join, at `position`, the communicator of `len` members with this identifier, on the device that is
@@ -194,18 +194,19 @@ impl Library {
     }
 }
 
-/// A member of a communicator. It is released by [`Self::abort`], or when it is dropped: by the call that waits for no
-/// other member, which all versions allow once all started calls have ended.
+/// A member of a communicator. It is released by [`Self::abort`] or when it is dropped, in both cases by
+/// `ncclCommAbort`. That call waits for no other member, and all versions allow it once all started calls have ended.
 pub(super) struct RawCommunicator {
     library: Arc<Library>,
-    /// Null once it was aborted. Callers hold the lock, so that it is not released meanwhile; no call blocks.
+    /// Null once the communicator was aborted. Callers hold the lock, so that it is not released during a call; no call
+    /// blocks.
     comm: Mutex<Pointer>,
 }
 
 /// NCCL's handle of a communicator.
 struct Pointer(Comm);
 
-// SAFETY: NCCL allows one thread after the other to use a communicator; its lock ensures that.
+// SAFETY: NCCL lets threads use a communicator one after the other; the lock ensures that.
 unsafe impl Send for Pointer {}
 
 impl RawCommunicator {
@@ -213,8 +214,9 @@ impl RawCommunicator {
     ///
     /// # Safety
     ///
-    /// The addresses are on the device of the communicator, those of each call are of as many elements as it reads or
-    /// writes, and nothing else writes there, or reads its outputs, until the stream has come to the end of the calls.
+    /// The addresses are on the device of the communicator. At each address is memory for all elements that the call
+    /// reads or writes there. Nothing else writes to this memory, or reads the outputs, until the stream has reached
+    /// the end of the calls.
     pub(super) unsafe fn start(&self, calls: &[RawCall], stream: *mut c_void) -> Result<()> {
         let comm = lock(&self.comm);
         check_lives(&comm)?;
@@ -226,7 +228,7 @@ impl RawCommunicator {
             // SAFETY: the caller vouches for it.
             started = started.and_then(|()| unsafe { self.start_one(comm.0, call, stream) });
         }
-        // A group is ended also if a call failed: the next one on this thread would be within it.
+        // A group is ended even if a call failed: otherwise the next group on this thread would be nested in it.
         // SAFETY: it takes no arguments, and a group was started on this thread.
         let ended = self.library.check("ncclGroupEnd", unsafe { (functions.ncclGroupEnd)() });
         started.and(ended)
@@ -270,7 +272,7 @@ impl RawCommunicator {
         self.library.check(call.function.name(), result)
     }
 
-    /// True while NCCL works asynchronously, so that nothing may be called or waited for yet.
+    /// True while NCCL still works asynchronously, so that no call may be made and no wait may begin yet.
     ///
     /// # Errors
     ///

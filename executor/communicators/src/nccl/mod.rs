@@ -1,14 +1,14 @@
 //! Collectives by NCCL, on ranks that are processes with a GPU each.
 //!
-//! Each group has an NCCL communicator for each stream on which it communicates, and each two ranks have one for each
-//! direction in which they send arrays, and one more for the arrays that each step repeats, all made at first use.
-//! Other messages use the [`Connection`] of the rendezvous: identifiers of NCCL's communicators, and shapes where the
-//! receiver does not know them.
+//! Each group has an NCCL communicator for each stream on which it communicates. Each pair of ranks has one for each
+//! direction in which it sends arrays, and one more for the arrays that are repeated in each step. All are made at
+//! first use. Other messages use the [`Connection`] of the rendezvous: identifiers of NCCL's communicators, and shapes
+//! where the receiver does not know them.
 //!
 //! This module orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the engine that makes
-//! them. Results are those of [`Communicator`], except for the order in which NCCL sums: the same for equal calls on
-//! the same GPUs, not the same for another cut. Traffic is counted as the trait says; NCCL may choose another
-//! algorithm.
+//! them. Results are those of [`Communicator`], except for the order in which NCCL sums. The order is the same for
+//! equal calls on the same GPUs, but not for another cut of the buffer. Traffic is counted as the trait says; NCCL may
+//! choose another algorithm.
 
 mod collectives;
 #[cfg(feature = "cuda")]
@@ -41,7 +41,7 @@ use super::{Communicator, Group, Tag};
 use context::Context;
 use point_to_point::{Incoming, Outgoing};
 
-pub use engine::{Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership, RunState};
+pub use engine::{Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership};
 
 /// One rank among processes, whose arrays an [`Engine`] moves. When it and its started work are done, other ranks see
 /// the rank as ended.
@@ -66,7 +66,7 @@ type SharedCommunicator<B> = Arc<Mutex<Box<dyn LibraryCommunicator<B>>>>;
 pub enum Checks {
     /// No comparison: the ranks must give equal shapes, or the library reads beyond them or hangs.
     None,
-    /// Comparison of all ranks' shapes, which costs a control message from each rank to each other.
+    /// Comparison of all ranks' shapes, which costs a control message from each rank to each other rank.
     Reductions,
 }
 
@@ -101,7 +101,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     if let Err(cause) = &outcome {
         connection.stop(&cause.to_string());
     }
-    // Jobs that are left in queues hold the connection too: the rank has ended with the last of them.
+    // Jobs that are left in queues hold the connection too: the rank has ended once the last job has.
     drop(connection);
     let ended = shutdown.wait();
     if let Some(engine) = opened {
@@ -131,8 +131,8 @@ pub fn check_devices(connection: &Connection, device: &[u8]) -> Result<()> {
 /// # Errors
 ///
 /// [`CommunicationError::Versions`].
-pub fn check_versions(connection: &Connection, version: u32) -> Result<()> {
-    let versions = of_all_ranks(connection, version_text(version).as_bytes())?;
+pub fn check_versions(connection: &Connection, version: &str) -> Result<()> {
+    let versions = of_all_ranks(connection, version.as_bytes())?;
     match versions.iter().position(|other| *other != versions[0]) {
         None => Ok(()),
         Some(rank) => Err(CommunicationError::Versions {
@@ -147,11 +147,6 @@ pub fn check_versions(connection: &Connection, version: u32) -> Result<()> {
 fn of_all_ranks(connection: &Connection, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     let ranks: Vec<u32> = (0..connection.num_ranks()).collect();
     connection.all_gather(&ranks, Channel::Calls(Stream::Host), bytes)
-}
-
-/// NCCL's version number as text, such as `2.27.5`.
-fn version_text(version: u32) -> String {
-    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
 impl<B: Backend> NcclCommunicator<B> {
@@ -205,7 +200,7 @@ impl<B: Backend> NcclCommunicator<B> {
         Arc::clone(lock(&self.incoming).entry((from, channel)).or_insert_with(new))
     }
 
-    /// The step that counts on a channel; zero on channels whose arrays do not repeat in each step.
+    /// The current step on a channel; zero on channels whose arrays are not repeated in each step.
     fn step(&self, channel: Channel) -> u64 {
         match channel {
             Channel::Repeated => self.num_steps.load(Ordering::Relaxed),

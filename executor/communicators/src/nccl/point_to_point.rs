@@ -1,8 +1,8 @@
 //! Arrays that one rank sends to another.
 //!
 //! A library pairs sends and receives by their order alone. So the receiver takes arrays in the order in which they
-//! were sent, whichever is asked for, and stores the others until they are. A control message announces each array,
-//! unless a [`RecordedStep`] does.
+//! were sent. While it looks for the array that was asked for, it stores the others until they are asked for. A control
+//! message announces each array, unless a [`RecordedStep`] does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,8 +20,8 @@ use crate::error::Result;
 use crate::rendezvous::Channel;
 use crate::{ArraySpec, CommunicationError, DeviceWork, InFlight, Queue, Tag};
 
-/// One direction between two ranks on a channel, with its own communicator of the library, made at first use, in which
-/// the first rank sends to the second.
+/// One direction between two ranks on a channel: the first rank sends to the second. It has its own communicator of the
+/// library, made at first use.
 struct Pair<B: Backend> {
     context: Arc<Context<B>>,
     ranks: [u32; 2],
@@ -68,7 +68,8 @@ impl<B: Backend> Outgoing<B> {
         }
     }
 
-    /// Starts to send an array once the device has passed `after`. `step` is zero on channels that do not repeat.
+    /// Starts to send an array once the device has passed `after`. `step` is zero on channels whose arrays are not
+    /// repeated in each step.
     pub(super) fn start(&mut self, tag: Tag, step: u64, array: Array<B>, after: Option<Point>) {
         let spec = ArraySpec::of(&array);
         let message = if let Some(known) = self.step.next(step) {
@@ -136,7 +137,8 @@ struct State<B: Backend> {
     is_taking: bool,
 }
 
-/// An array, with the device's work that brought it: the thread that takes it may not be the one that asked for it.
+/// An array, with the device's work that received it: the thread that receives an array may not be the thread that
+/// asked for it.
 struct Received<B: Backend> {
     array: Array<B>,
     spans: Spans,
@@ -159,7 +161,8 @@ impl<B: Backend> Incoming<B> {
         self.changed.notify_all();
     }
 
-    /// The next array with a tag, in a step, or in step zero on a channel that does not repeat. Waits for it.
+    /// The next array with a tag in a step. `step` is zero on channels whose arrays are not repeated in each step.
+    /// Waits for the array.
     pub(super) fn take(&self, tag: Tag, step: u64) -> Result<Array<B>> {
         let key = tag.of_sender();
         let mut state = lock(&self.state);

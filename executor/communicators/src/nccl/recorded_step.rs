@@ -11,7 +11,7 @@ pub(super) struct RecordedStep {
     /// The current step; zero before the first.
     step: u64,
     arrays: Vec<(Tag, ArraySpec)>,
-    /// Number of arrays that were sent in a recorded step.
+    /// Number of arrays of the current step that were sent so far; none if the arrays of a step are not recorded yet.
     gone: Option<usize>,
 }
 
@@ -21,7 +21,7 @@ impl RecordedStep {
     ///
     /// # Panics
     ///
-    /// If the recorded step had no more.
+    /// If the recorded step had no more arrays.
     pub(super) fn next(&mut self, step: u64) -> Option<(Tag, ArraySpec)> {
         if step != self.step {
             assert!(

@@ -22,11 +22,11 @@ use crate::tag::Tag;
 /// Longest wait for ranks after a stop: they may hang in a library.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Time by which other ranks wait longer than rank 0, so that they hear from it which ranks were missing.
+/// Time by which other ranks wait longer than rank 0, so that rank 0 can tell them which ranks were missing.
 const HEARING_TIME: Duration = Duration::from_secs(5);
 
-/// The order to which a control message belongs. Messages of one channel between two ranks arrive in the order in which
-/// they were sent.
+/// The sequence to which a control message belongs. Messages of one channel between two ranks arrive in the order in
+/// which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
     /// The collectives of a stream.
@@ -169,7 +169,7 @@ impl Connection {
         self.incoming.take(self.rank, from, channel, channel.tag())
     }
 
-    /// The bytes of each of `ranks`, in their order; all of them call this.
+    /// The bytes of each of `ranks`, in the order of `ranks`. All of these ranks call this.
     ///
     /// # Errors
     ///
@@ -214,8 +214,8 @@ impl Drop for Connection {
 }
 
 impl Shutdown {
-    /// The error of the rank that stopped the run, if one has, once all ranks have ended. After a stop it waits for
-    /// ranks that hang for ten seconds at most.
+    /// Waits until all ranks have ended, and returns the error of the rank that stopped the run, if one did. After a
+    /// stop it waits ten seconds at most for ranks that hang.
     pub fn wait(self) -> Option<CommunicationError> {
         let mut deadline = None;
         while self.reader.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
@@ -272,8 +272,8 @@ fn resolve(launch: &Launch) -> Result<Vec<SocketAddr>, RendezvousError> {
     Ok(addresses)
 }
 
-/// Listens on all interfaces of this host: its own name may lead to another of its networks. A job on the loopback
-/// network stays there.
+/// Listens on all interfaces of this host, since the host's own name may resolve to another of its networks. A job on
+/// the loopback network listens there only.
 fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
     let first = addresses[0];
     let any = match first.ip() {
@@ -295,7 +295,7 @@ fn connect(
         let mut last = None;
         for address in addresses {
             match TcpStream::connect_timeout(address, deadline.left().max(POLL)) {
-                // On one host, a port that nobody listens on can be connected to itself.
+                // On one host, a socket can connect to itself through a port on which nobody listens.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     last = Some(io::ErrorKind::ConnectionRefused.into());
                 }

@@ -35,7 +35,7 @@ impl Frame {
         serde_json::to_writer(&mut bytes, self)?;
         let length = (bytes.len() - size_of::<u32>()) as u32;
         bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
-        // In one write, so that it is not split into packets.
+        // In one write, so that the frame is not split into packets.
         stream.write_all(&bytes)
     }
 

@@ -38,7 +38,7 @@ enum Phase {
     Refused(String),
 }
 
-/// Accepts ranks through `listener`, in separate threads, which end with the ranks.
+/// Accepts ranks through `listener`, in separate threads, which end when the ranks end.
 pub(super) fn start(listener: TcpListener, num_ranks: u32, limit: Duration) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let seats = vec![None; num_ranks as usize];
@@ -49,7 +49,7 @@ pub(super) fn start(listener: TcpListener, num_ranks: u32, limit: Duration) -> i
 }
 
 impl Hub {
-    /// Accepts connections until all ranks have connected. If they do not, later ones are refused too.
+    /// Accepts connections until all ranks have connected. If they do not, later connections are refused too.
     fn accept(self: &Arc<Self>, listener: &TcpListener, limit: Duration) {
         let deadline = Deadline::after(limit);
         while self.lock().phase != Phase::Running {
@@ -150,7 +150,7 @@ impl Hub {
         if state.seats.iter().all(Option::is_some) {
             // No rank can send before all ranks are informed: their frames are served after this.
             for seat in state.seats.iter().flatten() {
-                // A rank that has gone again is noticed when it is served.
+                // A rank that has already disconnected is noticed when it is served.
                 let _ = Frame::Ready.write(&mut *lock(seat));
             }
             state.phase = Phase::Running;
@@ -173,7 +173,7 @@ impl Hub {
     fn tell(&self, rank: u32, frame: &Frame) {
         let seat = self.lock().seats.get(rank as usize).cloned().flatten();
         if let Some(seat) = seat {
-            // A rank that has gone is noticed where it is served.
+            // A rank that has disconnected is noticed where it is served.
             let _ = frame.write(&mut *lock(&seat));
         }
     }
@@ -182,7 +182,7 @@ impl Hub {
         (0..self.num_ranks).filter(|rank| *rank != own).for_each(|rank| self.tell(rank, frame));
     }
 
-    /// Closes the connections together, when all ranks have ended: none is cut while a frame is on its way.
+    /// Closes all connections together once all ranks have ended, so that none is cut while a frame is on its way.
     fn end(&self) {
         let mut state = self.lock();
         state.num_ended += 1;

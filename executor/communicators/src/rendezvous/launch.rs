@@ -3,7 +3,7 @@
 /// The default port of the rendezvous, as in PyTorch.
 const USUAL_PORT: u16 = 29_500;
 
-/// First port and number of ports for jobs of Slurm, which sets none. The range lies below Linux's own choices for
+/// First port and number of ports for jobs of Slurm, which sets no port. The range lies below Linux's own choices for
 /// outgoing connections, which begin at 32768.
 const SLURM_PORTS: (u16, u16) = (20_000, 10_000);
 
@@ -62,19 +62,17 @@ impl Launch {
     pub fn from_variables(
         variable: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Self, LaunchError> {
-        let number = |name, expected| match variable(name) {
-            None => Ok(None),
-            Some(value) => match value.parse::<u32>() {
-                Ok(number) => Ok(Some(number)),
-                Err(_) => Err(invalid(name, &value, expected)),
-            },
+        let number = |name| {
+            let read =
+                |text: String| text.parse::<u32>().map_err(|_| invalid(name, &text, "a number"));
+            variable(name).map(read).transpose()
         };
         let is_given = |family: &&Variables| variable(family.rank).is_some();
         let family = VARIABLES.iter().find(is_given).ok_or_else(no_launcher)?;
         let missing = |name: &str, hint: &str| {
             LaunchError(format!("`{}` is set, but `{name}` is not{hint}", family.rank))
         };
-        let needed = |name| number(name, "a number")?.ok_or_else(|| missing(name, ""));
+        let needed = |name| number(name)?.ok_or_else(|| missing(name, ""));
         let (rank, num_ranks) = (needed(family.rank)?, needed(family.num_ranks)?);
         if rank >= num_ranks {
             return Err(LaunchError(format!(
@@ -98,7 +96,7 @@ impl Launch {
             }
             None if is_slurm => {
                 let (first, count) = SLURM_PORTS;
-                let job = number("SLURM_JOB_ID", "a number")?.unwrap_or_default();
+                let job = number("SLURM_JOB_ID")?.unwrap_or_default();
                 first + (job % u32::from(count)) as u16
             }
             None => USUAL_PORT,
@@ -122,13 +120,12 @@ fn invalid(name: &str, value: &str, expected: &str) -> LaunchError {
     LaunchError(format!("`{name}` is `{value}`, which is not {expected}"))
 }
 
-/// The first of Slurm's list of nodes, which is written as in `gpu[03-05,07],login1`.
+/// The first of Slurm's list of nodes, which is written as in `gpu[03-05,07],login1` or `rack[0-1]gpu[03-05]`.
 fn first_host(nodes: &str) -> String {
     let end = nodes.find([',', '[']).unwrap_or(nodes.len());
     let (prefix, rest) = nodes.split_at(end);
     let Some(numbers) = rest.strip_prefix('[') else { return prefix.to_owned() };
     let number = numbers.split([',', '-', ']']).next().unwrap_or_default();
-    let suffix = numbers.split_once(']').map_or("", |(_, after)| after);
-    let suffix = suffix.split(',').next().unwrap_or_default();
-    format!("{prefix}{number}{suffix}")
+    let (_, after) = numbers.split_once(']').unwrap_or_default();
+    format!("{prefix}{number}{}", first_host(after))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use burn_flex::{Flex, FlexDevice};
 use executor_communicators::nccl::{
-    self, Checks, Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership, RunState,
+    self, Checks, Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership,
 };
 use executor_communicators::rendezvous::{Connection, Launch, Shutdown};
 use executor_communicators::{
@@ -37,7 +37,7 @@ struct Threads {
 struct Member {
     rank: Rank,
     all: Group,
-    run: Arc<dyn RunState>,
+    run: Arc<Connection>,
 }
 
 impl Engine<Flex> for Threads {
@@ -51,7 +51,7 @@ impl Engine<Flex> for Threads {
         &self,
         id: &[u8],
         membership: Membership,
-        run: Arc<dyn RunState>,
+        run: Arc<Connection>,
     ) -> Result<Box<dyn LibraryCommunicator<Flex>>, CommunicationError> {
         let id = u64::from_le_bytes(id.try_into().unwrap());
         let (position, len) = (membership.position, membership.ranks.len());

@@ -1,4 +1,4 @@
-//! Arithmetic of arrays. No kernel is launched for arrays without elements: CUDA refuses kernels of no threads.
+//! Arithmetic of arrays. No kernel is launched for arrays without elements: CUDA refuses a launch with no threads.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -33,7 +33,7 @@ impl<B: Backend> Array<B> {
         self.reduced(dim, |it| B::float_mean_dim(it, dim))
     }
 
-    /// The largest along dimension `dim`, which is left with size 1.
+    /// The largest element along dimension `dim`, which is left with size 1.
     pub fn max_dim(self, dim: usize) -> Self {
         Self::from_primitive(B::float_max_dim(self.primitive(), dim))
     }
@@ -160,7 +160,7 @@ impl<B: Backend> Array<B> {
         Self::from_primitive(of_both(self.primitive(), other.primitive()))
     }
 
-    /// Reduces a dimension, which is left with size 1, by a function; zeros where there are no elements.
+    /// Reduces a dimension by a function, and leaves it with size 1. The result is zeros where there are no elements.
     fn reduced(self, dim: usize, of_dim: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         if self.is_empty() {
             let mut shape = self.shape();

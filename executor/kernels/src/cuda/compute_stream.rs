@@ -32,8 +32,8 @@ unsafe impl Sync for ComputeStream {}
 impl ComputeStream {
     /// burn's stream on a GPU, in the GPU's primary context.
     ///
-    /// burn 0.21 exposes its stream only in the debug description of its server. The version is pinned, and the context
-    /// of the stream that is found is checked to be the GPU's.
+    /// burn 0.21 exposes its stream only in the debug description of its server. The version of burn is pinned, and
+    /// this function checks that the context of the stream that it finds is the GPU's.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl ComputeStream {
     pub fn passed(&self, kind: Option<CUevent_flags>) -> Result<CudaEvent, DriverError> {
         self.context.bind_to_thread()?;
         let reached = self.context.new_event(kind)?;
-        // SAFETY: both live: the event until the end of the call, after which the driver keeps what it needs of it, the
-        // stream until the process ends.
+        // SAFETY: both are alive: the event until the end of the call, after which the driver keeps what it needs of
+        // the event; the stream until the process ends.
         unsafe { result::event::record(reached.cu_event(), self.stream) }?;
         Ok(reached)
     }

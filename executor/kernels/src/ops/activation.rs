@@ -44,7 +44,7 @@ pub fn clamped_swiglu<B: Kernels>(gate: Array<B>, value: Array<B>, limit: f64) -
     (Function::QuickGelu.forward(gate) * value).cast(element)
 }
 
-/// The slopes of [`clamped_swiglu`] in the gate and in the value.
+/// The partial derivatives of [`clamped_swiglu`] with respect to the gate and to the value.
 pub fn clamped_swiglu_slopes<B: Kernels>(
     gate: Array<B>,
     value: Array<B>,

@@ -33,13 +33,14 @@ impl Extract {
 }
 
 impl Dropout {
-    /// The factors of the elements of `samples` samples, of whose other dimensions this rank holds `dims`: zero with
-    /// probability `rate`, else the factor that preserves the mean. It depends only on the sample and on the element's
-    /// position in the whole sample: backward, recompute and every layout compute the same one.
+    /// The dropout factor of each element of `samples` samples, of which this rank holds the parts `dims` of the other
+    /// dimensions. A factor is zero with probability `rate`, else the number that preserves the mean. It depends only
+    /// on the sample and on the element's position in the whole sample, so backward, recompute and every layout compute
+    /// the same factor.
     ///
     /// # Source
     ///
-    /// Srivastava et al. 2014, *Dropout*, in the inverted form that PyTorch has.
+    /// Srivastava et al. 2014, *Dropout*, in the inverted form that PyTorch uses.
     pub fn mask<B: Backend>(
         &self,
         samples: usize,

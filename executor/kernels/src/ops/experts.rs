@@ -1,15 +1,17 @@
 //! Mixture of experts: choice of experts, dispatch of rows to them, and combination of their outputs.
 //!
 //! Each row goes to the `top_k` experts that its router finds most probable. Probabilities are `[rows, experts]`, from
-//! the router's logits. All of it stays on the device: the host reads counts only where it must split arrays by them.
+//! the router's logits. All of these arrays stay on the device: the host reads counts of rows only where it must split
+//! arrays by them.
 
 use super::Kernels;
 pub use super::composed::experts::{ExpertChoices, ExpertCounts, RoutingRule, Sorted};
 use crate::array::{Array, ElementExt, Indices};
 
-/// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first.
+/// The experts that rows choose by probabilities `[rows, experts]`. Among experts with equal probabilities, the first
+/// is chosen.
 ///
-/// Weights are the probabilities, divided by their sum over the chosen ones where `rule.normalise`, and scaled.
+/// Weights are the probabilities of the chosen experts, divided by their sum if `rule.normalise`, and scaled.
 /// `correction`, `[experts]`, is added to the probabilities for the choice alone.
 ///
 /// # Panics

@@ -1,7 +1,7 @@
 //! Losses: the cross entropy of logits `[rows, classes]`, and the mean squared error.
 //!
-//! Logits may be a shard, classes `first_class..first_class + classes` of all. The cross entropy is in
-//! pieces, between which ranks that share the classes reduce `[rows, 1]` numbers, fp32 at least:
+//! Logits may be a shard: classes `first_class..first_class + classes` of all classes. The cross entropy is computed in
+//! pieces. Between the pieces, ranks that share the classes all-reduce `[rows, 1]` numbers, in fp32 at least:
 //!
 //! ```text
 //! max    = Measures::of(logits)                 all-reduce (max)
@@ -42,7 +42,7 @@ impl<B: Kernels> Measures<B> {
         }
     }
 
-    /// The measures with the maximum of whole rows, of which the logits are shards.
+    /// The measures with their maximum replaced by that of the whole rows, of which the logits are shards.
     #[must_use]
     pub fn with_max(self, max: Array<B>) -> Self {
         let shrunk = |sum: Array<B>| sum * (self.max - max.clone()).exp();

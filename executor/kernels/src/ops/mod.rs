@@ -1,6 +1,6 @@
 //! The mathematics of the operators: forward passes and gradients, each written out by hand.
 //!
-//! Plain functions of arrays. They save nothing, send nothing and know no plan: the saved arrays of a backward are
+//! Plain functions of arrays. They save nothing, send nothing and know no plan: the saved arrays of a backward pass are
 //! arguments, and where ranks communicate in the middle of an operator, its parts are separate functions. An input
 //! gradient and a weight gradient are separate functions, so that a schedule can run them apart.
 //!

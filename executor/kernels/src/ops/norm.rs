@@ -49,7 +49,7 @@ pub fn weight_grad<B: Kernels>(
     B::norm_weight_grad(x, statistics, grad)
 }
 
-/// `sum(g x^)` of each row, `[rows, 1]`: added up over ranks whose rows are parts of longer ones, for
+/// `sum(g x^)` of each row, `[rows, 1]`. Ranks whose rows are parts of longer rows add it up for
 /// [`input_grad_of_projection`].
 pub fn projection<B: Kernels>(
     x: Array<B>,

@@ -69,7 +69,7 @@ pub fn adaptive_average_input_grad<B: Kernels>(shape: &[usize], grad: Array<B>) 
     Array::from_primitive(B::adaptive_avg_pool2d_backward(x, grad.primitive()))
 }
 
-/// An array of which burn reads the shape alone.
+/// An array of which burn reads only the shape.
 fn of_shape<B: Kernels>(shape: &[usize], grad: &Array<B>) -> Array<B> {
     Array::zeros(shape, grad.element(), &grad.device())
 }

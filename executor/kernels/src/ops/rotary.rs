@@ -72,7 +72,8 @@ impl<B: Kernels> Rotary<B> {
         match self.pairs {
             RotaryPairs::Halves => B::rotate(x, &self.cos, sin),
             RotaryPairs::Neighbours => {
-                // The first features of all pairs are put in front of all the second ones, and back.
+                // The first features of all pairs are moved in front of all second features, and moved back after the
+                // rotation.
                 let halves = B::rotate(transposed(&x, [half, 2]), &self.cos, sin);
                 transposed(&halves, [2, half])
             }
@@ -96,7 +97,7 @@ fn transposed<B: Kernels>(x: &Array<B>, [rows, columns]: [usize; 2]) -> Array<B>
     Array::concat(vec![turned, x.narrow(last, count..shape[last])], last)
 }
 
-/// The angle of each pair of `features` features per position, in radians, `theta^(-2 i / features)`, scaled for
+/// The rotation per position of each pair of `features` features, `theta^(-2 i / features)` in radians, scaled for
 /// sequences of `length`; and the factor of cosines and sines.
 ///
 /// # Source
@@ -105,7 +106,7 @@ fn transposed<B: Kernels>(x: &Array<B>, [rows, columns]: [usize; 2]) -> Array<B>
 ///
 /// # Panics
 ///
-/// If the scaling is an unknown one.
+/// If the kind of scaling is unknown.
 pub fn frequencies(
     features: usize,
     theta: f64,

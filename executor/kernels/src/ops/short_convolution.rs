@@ -5,7 +5,7 @@
 //! ```
 //!
 //! with `x` zero before the first position. `x` is `[b, s, features]`, `weight` `[features, kernel]`, `bias`
-//! `[features]`. What comes before the function is computed again for gradients.
+//! `[features]`. For gradients, `z` is recomputed.
 
 use super::Kernels;
 use super::activation::Function;
@@ -63,7 +63,7 @@ impl<B: Kernels> ShortConvolution<B> {
         self.weight.size(1)
     }
 
-    /// Positions between what a tap reads and where it adds; at most all.
+    /// Number of positions from the one that a tap reads to the one to which it adds; at most `length`.
     fn delay(&self, tap: usize, length: usize) -> usize {
         (self.kernel() - 1 - tap).min(length)
     }

@@ -19,7 +19,6 @@ use traces::timeline::Stream;
 
 use super::value::Extra;
 use super::{BlockRun, Env, Result, SavedActivations, segments};
-use crate::mesh::part;
 
 /// Names of the parameters that attention may have.
 pub(super) const TABLE: &str = "relative_bias";
@@ -41,7 +40,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(output)
     }
 
-    /// Gradients of the queries, keys and values of operator `id`. Those of its parameters are saved in `kept`.
+    /// Gradients of the queries, keys and values of operator `id`. Gradients of its parameters are saved in `kept`.
     pub(super) fn attend_grad(
         &self,
         id: OpId,
@@ -71,7 +70,7 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// This rank's heads of operator `id`, an attention.
     pub(super) fn heads(&self, id: OpId) -> Range<usize> {
-        part(self.num_heads(id), self.env.tensor.len(), self.env.place.tensor as usize)
+        self.env.tensor_part(self.num_heads(id))
     }
 
     fn num_heads(&self, id: OpId) -> usize {
@@ -246,7 +245,7 @@ impl<B: Kernels> Env<B> {
     }
 
     /// Gradients of the inputs of attention. Keys and values circulate once more, and their gradients with them; a rank
-    /// adds the gradients from its own queries when the others' have come round.
+    /// adds the gradients from its own queries once those from the other ranks' queries have come round.
     pub(super) fn attention_grad(
         &self,
         [query, key, value]: [Array<B>; 3],
@@ -275,7 +274,8 @@ impl<B: Kernels> Env<B> {
         let log_sum_exps = log_sum_exp.split(2, &lengths(&own));
         let gradients = gradient.split(1, &lengths(&own));
         let mut of_queries: Vec<Array<B>> = queries.iter().map(|q| zeros_like(q)).collect();
-        // Gradients of the rank's own keys and values stay; those of circulating ones circulate with them.
+        // Gradients of the rank's own keys and values stay on the rank; gradients of circulating ones circulate with
+        // them.
         let mut of_own = [zeros_like(&key), zeros_like(&value)];
         let mut of_circulating = of_own.clone();
         let mut of_table = None;

@@ -1,7 +1,7 @@
 //! Backward through a block: gradients of its inputs, gradients of its parameters, or both.
 //!
-//! The gradient of a tensor has the tensor's placement; that of a partial sum is whole. Where a tensor was moved for
-//! its uses, its gradient is moved back by the conjugate collective, once for all uses.
+//! The gradient of a tensor has the tensor's placement, but the gradient of a partial sum is whole. Where a tensor was
+//! moved for its uses, its gradient is moved back by the conjugate collective, once for all uses.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl<B: Kernels> Settling<B> {
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// Gradients of the block's inputs, in their order, from those of its outputs; none for inputs that need none.
-    /// Gradients of parameters go to `gradients`, or are left to [`Self::weight_grads`].
+    /// Gradients of the block's inputs, in their order, from the gradients of its outputs; none for inputs that need
+    /// none. Gradients of parameters go to `gradients`, or are left to [`Self::weight_grads`].
     pub(crate) fn input_grads(
         &self,
         outputs: Vec<Option<Value<B>>>,
@@ -245,7 +245,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.program.requires_grad[self.program.inputs[id.index()][slot].index()]
     }
 
-    /// Gradients of the inputs of operator `id`, in the placements in which it takes them.
+    /// Gradients of the inputs of operator `id`, in the placements in which the operator takes the inputs.
     #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
     fn input_grad(
         &self,
@@ -347,7 +347,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Concat { over } => self.concat_grad(id, *over, &grad()),
             OpKind::AddParameter { .. } => one(grad()),
-            // A correction has no gradient.
+            // The correction of a router has no gradient.
             OpKind::Router { .. } => one(self.router_input_grad(id, grad(), kept)?),
             OpKind::Dispatch { .. } => {
                 let routed = gradient.clone().routed();
@@ -400,7 +400,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Each summand has the gradient of the sum. Partial sums, which were added before they were moved, get it in their
-    /// own placement, moved back once.
+    /// own placement; it is moved back once.
     fn add_grad(&self, id: OpId, gradient: &Value<B>) -> Result<Vec<Option<Value<B>>>> {
         let sources = &self.program.inputs[id.index()];
         let mut back: Option<Value<B>> = None;

@@ -6,7 +6,6 @@ use executor_kernels::ops::dropout::{Dropout, Extract};
 use ir::graph::{Dim, DimName, Extent, OpId, OpKind, Placement};
 
 use super::{BlockRun, SavedActivations};
-use crate::mesh::part;
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// `x`, the input of operator `id` or the gradient of its output, times the dropout mask.
@@ -43,8 +42,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             let indices = self.positions(id).into_iter().map(|position| position as usize);
             Extract { indices: indices.collect(), of }
         } else if place == Placement::Shard(dim.name) {
-            let own = part(of, self.env.tensor.len(), self.env.place.tensor as usize);
-            Extract { indices: own.collect(), of }
+            Extract { indices: self.env.tensor_part(of).collect(), of }
         } else {
             Extract::whole(of)
         }

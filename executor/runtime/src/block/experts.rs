@@ -1,6 +1,6 @@
 //! Exchange of tokens' rows with experts.
 //!
-//! Each rank sends every row to the rank of its expert, sorted by expert; there, rows of all ranks are reordered by
+//! Each rank sends every row to the rank of its expert, sorted by expert; there, the rows of all ranks are reordered by
 //! expert, so that each expert's rows are contiguous. With sequence parallelism the expert-tensor-parallel ranks then
 //! gather each other's rows.
 
@@ -21,7 +21,6 @@ use super::routed::{Exchanged, Order, Routed, Sent};
 use super::value::{Extra, Value};
 use super::{BlockRun, Env, Gradients, Result, SavedActivations};
 use crate::gradient::Gradient;
-use crate::mesh::part;
 
 /// `rows` reordered by `places`; unchanged if `places` is empty.
 fn reordered<B: Kernels>(rows: Array<B>, places: &[u32]) -> Array<B> {
@@ -54,7 +53,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// The gradient of the logits of a router from that of its probabilities.
+    /// The gradient of a router's logits, from the gradient of its probabilities.
     fn logits_grad(
         &self,
         id: OpId,
@@ -74,20 +73,20 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(of_logits.cast(self.env.element))
     }
 
-    /// Slopes of the load-balancing loss: what it adds to the gradient of each probability, `[1, E]`, for a step's loss
-    /// that is a sum over targets; none if the model has no such loss.
+    /// Slopes of the load-balancing loss: the terms, `[1, E]`, that it adds to the gradient of each probability, where
+    /// the step's loss is a sum over targets; none if the model has no such loss.
     ///
     /// ```text
     /// c / L  E f_e
     /// ```
     ///
-    /// `f_e` is the number of the micro-batch's tokens that chose expert `e` of `E`, by the number of tokens; `c` is
-    /// the loss's weight and `L` the number of layers with experts.
+    /// `f_e` is the number of the micro-batch's tokens that chose expert `e`, divided by the number of tokens; `E` is
+    /// the number of experts, `c` the loss's weight and `L` the number of layers with experts.
     ///
     /// # Source
     ///
-    /// Fedus et al. 2021 (arXiv 2101.03961), section 2.2: a loss for each layer, as in Megatron-LM. Hugging
-    /// Face takes the tokens of all layers together, which stages of a pipeline cannot know.
+    /// Fedus et al. 2021 (arXiv 2101.03961), section 2.2: a loss for each layer, as in Megatron-LM. Hugging Face has
+    /// one loss over the tokens of all layers, which stages of a pipeline cannot know.
     pub(super) fn balancing_slopes(
         &self,
         id: OpId,
@@ -223,7 +222,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(if is_corrected { Some(self.input(router, 1, kept)?.array()) } else { None })
     }
 
-    /// The gradient of the tokens from those of the dispatched rows.
+    /// The gradient of the tokens, from the gradients of the dispatched rows.
     pub(super) fn dispatch_grad(&self, gradient: Routed<B>) -> Result<Array<B>> {
         let sent = Arc::clone(&gradient.sent);
         let rows = self.env.returned(gradient)?;
@@ -237,7 +236,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         rows.reshape(&[batch, count / batch, width])
     }
 
-    /// Brings the experts' outputs back and sums them by their weights; also returns the rows that came back.
+    /// Brings the experts' outputs back, and returns their weighted sum for each token, and the rows that came back.
     pub(super) fn combine(&self, routed: Routed<B>) -> Result<(Array<B>, Array<B>)> {
         let sent = Arc::clone(&routed.sent);
         let returned = self.env.returned(routed)?;
@@ -308,7 +307,7 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 impl<B: Kernels> Env<B> {
-    /// Choices `[rows, top_k]` in the order of experts, without those beyond the capacity of an expert, which is
+    /// Choices `[rows, top_k]` in the order of experts, without choices beyond the capacity of an expert, which is
     /// `factor` times its even share of a micro-batch. Capacity is counted over all ranks that have parts of the
     /// micro-batch, so the host computes it.
     fn sorted_within(
@@ -329,9 +328,9 @@ impl<B: Kernels> Env<B> {
         Ok(Sorted::of_known(&sent, [num_experts, top_k], &self.device))
     }
 
-    /// For each choice of this rank's tokens, the number of choices of the same expert before it among all tokens of
-    /// the micro-batch. Context-parallel ranks, and tensor-parallel ones with sequence parallelism, have parts of it:
-    /// so the layout does not change which tokens are dropped.
+    /// For each choice of this rank's tokens, the number of earlier choices of the same expert among all tokens of the
+    /// micro-batch, of which context-parallel ranks, and tensor-parallel ranks with sequence parallelism, have only
+    /// parts. So the layout does not change which tokens are dropped.
     fn places(&self, choices: &[usize], top_k: usize, num_experts: usize) -> Result<Vec<usize>> {
         let own = self.token_numbers();
         let rows = own.iter().zip(choices.chunks_exact(top_k));
@@ -362,7 +361,7 @@ impl<B: Kernels> Env<B> {
     fn token_numbers(&self) -> Vec<usize> {
         let positions = self.positions();
         let own = if self.layout.sequence_parallel {
-            part(positions.len(), self.tensor.len(), self.place.tensor as usize)
+            self.tensor_part(positions.len())
         } else {
             0..positions.len()
         };

@@ -13,7 +13,6 @@ use super::parts::repeated;
 use super::program::Key;
 use super::value::{Extra, Value};
 use super::{BlockRun, MicroBatch, Result, SavedActivations, SharedMicroBatch};
-use crate::mesh::part;
 use crate::program::DECODER_TOKENS;
 
 impl<B: Kernels> BlockRun<'_, B> {
@@ -53,7 +52,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             self.lap(node.id, Pass::Forward);
         }
         let outputs = program.block.outputs().iter();
-        let outputs = outputs.map(|id| self.output(*id, &mut kept)).collect::<Result<_>>()?;
+        let outputs = outputs.map(|id| self.take((*id, self.output_placement(*id)), &mut kept));
+        let outputs = outputs.collect::<Result<_>>()?;
         kept.values.retain(|key, _| program.keeps(key));
         kept.extras.retain(|id, _| !program.is_recomputed(*id));
         Ok((outputs, kept))
@@ -70,11 +70,6 @@ impl<B: Kernels> BlockRun<'_, B> {
             kept.values.insert((id, self.program.placements.outputs[id.index()]), value);
         }
         Ok(kept.extras.get(&id).cloned())
-    }
-
-    /// An output of the block, in the placement in which the next block takes it.
-    fn output(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
-        self.take((id, self.output_placement(id)), kept)
     }
 
     /// The placement of the block's outputs, which is that of the residual stream.
@@ -113,7 +108,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(value)
     }
 
-    /// The input of operator `id` at `slot`, in the placement in which it takes it.
+    /// The input of operator `id` at `slot`, in the placement in which the operator takes it.
     pub(super) fn input(
         &self,
         id: OpId,
@@ -401,7 +396,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let (Some(rows), Some(0)) = (rows, parameter.cut(false).tensor) else {
             return 0;
         };
-        part(rows as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
+        self.env.tensor_part(rows as usize).start
     }
 
     /// The sum of all inputs; partial sums are added first and moved once.
@@ -450,10 +445,9 @@ pub(super) const fn function_of(activation: Activation) -> Function {
 impl<B: Kernels> BlockRun<'_, B> {
     /// The positions of operator `id`'s output on this rank.
     pub(super) fn positions(&self, id: OpId) -> Vec<u32> {
-        let (env, positions) = (self.env, self.env.positions());
+        let positions = self.env.positions();
         if self.is_cut_by_sequence(id) {
-            let own = part(positions.len(), env.tensor.len(), env.place.tensor as usize);
-            return positions[own].to_vec();
+            return positions[self.env.tensor_part(positions.len())].to_vec();
         }
         positions
     }

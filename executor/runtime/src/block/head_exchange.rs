@@ -83,8 +83,8 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// The heads of which this rank has all positions after the exchange.
     fn exchanged_heads(&self, id: OpId) -> Range<usize> {
-        let (own, context) = (self.heads(id), &self.env.context);
-        let share = part(own.len(), context.len(), self.env.place.context as usize);
+        let own = self.heads(id);
+        let share = self.env.exchanged_range(own.len());
         own.start + share.start..own.start + share.end
     }
 }
@@ -124,12 +124,12 @@ impl<B: Kernels> Env<B> {
         Ok(x)
     }
 
-    /// The rank's part of a parameter of heads, where context-parallel ranks have a part of them each.
+    /// The rank's part of a parameter of heads, where each context-parallel rank has a part of the heads.
     pub(super) fn exchanged_part(&self, parameter: &Array<B>) -> Array<B> {
         parameter.narrow(0, self.exchanged_range(parameter.size(0)))
     }
 
-    /// The gradient of a parameter of heads, of which only the rank's part is given; zero elsewhere.
+    /// The gradient of a parameter of all heads, from that for the rank's heads; zero for the others.
     pub(super) fn among_all_heads(&self, grad: Array<B>, shape: &[usize]) -> Array<B> {
         let mut own = shape.to_vec();
         let range = self.exchanged_range(shape[0]);

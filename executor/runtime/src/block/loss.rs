@@ -9,7 +9,6 @@ use ir::graph::{OpId, OpKind};
 use super::value::{Extra, MicroBatch, Value};
 use super::{BlockRun, Result, SavedActivations};
 use crate::data::masking::IGNORED;
-use crate::mesh::part;
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The sum over the rank's targets of the negative log-likelihood, times the loss's weight, in one element.
@@ -24,26 +23,21 @@ impl<B: Kernels> BlockRun<'_, B> {
         micro_batch: &MicroBatch<B>,
     ) -> Result<(Array<B>, Extra<B>)> {
         let logits = logits.rows(1);
-        let is_sharded =
-            self.program.placements.sharded_reductions.contains(&id) && self.env.tensor.len() > 1;
-        let first = if is_sharded { self.first_class(id) } else { 0 };
+        let first = self.first_class(id);
         let mut measures = Measures::of(&logits);
-        if is_sharded {
+        if first.is_some() {
             let max = self.env.greatest(measures.max.clone())?;
             measures = measures.with_max(max);
         }
         let (targets, weight) = self.targets(id, micro_batch);
-        let target = loss::target_logits(&logits, targets, first, measures.max.clone());
+        let max = measures.max.clone();
+        let mut target = loss::target_logits(&logits, targets, first.unwrap_or(0), max);
         let (softmax, mut sum) = Softmax::of(logits, measures);
-        let mut target = target;
-        if is_sharded {
+        if first.is_some() {
             sum = self.env.all_reduce(sum)?;
             target = self.env.all_reduce(target)?;
         }
-        let mut losses = loss::losses(sum.clone(), target);
-        if let Some(counted) = self.counted(targets) {
-            losses = losses.clone() * counted.cast(losses.element());
-        }
+        let losses = self.counted(loss::losses(sum.clone(), target), targets);
         let total = losses.sum().scale(weight);
         Ok((total, Extra::Softmax { softmax, sum }))
     }
@@ -60,26 +54,31 @@ impl<B: Kernels> BlockRun<'_, B> {
         (targets, weight.0)
     }
 
-    /// A mask, `[rows, 1]`: one for each row with a target, zero for others; none where all rows have targets.
-    fn counted(&self, targets: &[u32]) -> Option<Array<B>> {
+    /// `rows`, with zeros in rows that have no target.
+    fn counted(&self, rows: Array<B>, targets: &[u32]) -> Array<B> {
+        if !targets.contains(&IGNORED) {
+            return rows;
+        }
         let is_counted = |target: &u32| f64::from(u8::from(*target != IGNORED));
         let counted: Vec<f64> = targets.iter().map(is_counted).collect();
         let (shape, env) = ([counted.len(), 1], self.env);
-        let is_some = targets.contains(&IGNORED);
-        is_some.then(|| {
-            Array::from_f64(counted, &shape, ElementExt::widened(env.element), &env.device)
-        })
+        let mask = Array::from_f64(counted, &shape, ElementExt::widened(env.element), &env.device);
+        let mask = mask.cast(rows.element());
+        rows * mask
     }
 
-    /// The first class of this rank's shard of the logits.
-    fn first_class(&self, id: OpId) -> usize {
+    /// The first class of this rank's shard of the logits; none where the rank has all classes.
+    fn first_class(&self, id: OpId) -> Option<usize> {
+        if !self.program.placements.sharded_reductions.contains(&id) || self.env.tensor.len() == 1 {
+            return None;
+        }
         let OpKind::CrossEntropy { over, .. } = self.program.op(id).kind else {
             panic!("classes belong to a cross-entropy")
         };
         let logits = &self.program.op(self.program.inputs[id.index()][0]).output;
         let classes = logits.dim(over).and_then(|dim| dim.extent.fixed());
         let classes = classes.expect("the number of classes is fixed");
-        part(classes as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
+        Some(self.env.tensor_part(classes as usize).start)
     }
 
     /// The sum over the rank's samples of the mean squared error, and the differences, in fp32 at least.
@@ -103,16 +102,10 @@ impl<B: Kernels> BlockRun<'_, B> {
         };
         let gradient = match extra {
             Extra::Softmax { softmax, sum } => {
-                let is_sharded = self.program.placements.sharded_reductions.contains(&id)
-                    && self.env.tensor.len() > 1;
-                let first = if is_sharded { self.first_class(id) } else { 0 };
+                let first = self.first_class(id).unwrap_or(0);
                 let (targets, weight) = self.targets(id, &kept.micro_batch);
-                let counted = self.counted(targets);
                 let gradient = softmax.input_grad(sum, targets, first, scale * weight);
-                let gradient = match counted {
-                    Some(counted) => gradient.clone() * counted.cast(gradient.element()),
-                    None => gradient,
-                };
+                let gradient = self.counted(gradient, targets);
                 // Back from rows to the shape of the logits.
                 let [rows, width] = [gradient.size(0), gradient.size(1)];
                 let shape = match self.program.op(source).output.dims.len() {

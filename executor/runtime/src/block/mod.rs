@@ -30,7 +30,7 @@ use ir::model::Numerics;
 use ir::schedule::Action;
 
 use crate::gradient::Gradient;
-use crate::mesh::MeshPosition;
+use crate::mesh::{MeshPosition, part};
 use crate::probe::Probe;
 use crate::recorder::Recorder;
 use crate::weight::Weight;
@@ -80,9 +80,9 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) action: Cell<Action>,
 }
 
-/// Segments of each sequence that rank `context` of `degree` has. In a ring, part `context` from the front and from the
-/// back, so that ranks have equal numbers of visible pairs of a causal mask; one contiguous part where heads are
-/// exchanged, or where the length does not divide by twice the degree.
+/// Segments of each sequence that rank `context` of `degree` has. In a ring, these are part `context` from the front
+/// and part `context` from the back, so that ranks have equal numbers of visible pairs under a causal mask. Where heads
+/// are exchanged, or the length is not divisible by twice the degree, it is one contiguous part.
 ///
 /// # Source
 ///
@@ -95,7 +95,7 @@ pub(crate) fn segments(
 ) -> Vec<Range<usize>> {
     let is_ring = kind == ContextParallelKind::Ring;
     if degree == 1 || !is_ring || !length.is_multiple_of(2 * degree) {
-        return vec![crate::mesh::part(length, degree, context)];
+        return vec![part(length, degree, context)];
     }
     let half = length / (2 * degree);
     let from_back = 2 * degree - 1 - context;
@@ -108,6 +108,11 @@ impl<B: Kernels> Env<B> {
         let (length, degree) = (self.sequence_length, self.context.len());
         let kind = self.layout.context_parallel_kind;
         (0..degree).flat_map(|rank| segments(length, kind, degree, rank)).collect()
+    }
+
+    /// The rank's part of `size` items that tensor-parallel ranks share.
+    fn tensor_part(&self, size: usize) -> Range<usize> {
+        part(size, self.tensor.len(), self.place.tensor as usize)
     }
 
     /// The positions of the rank's tokens, in the rank's order.
@@ -125,7 +130,7 @@ pub(crate) struct SavedActivations<B: Kernels> {
     extras: BTreeMap<OpId, Extra<B>>,
     /// Output gradients of operators whose weight gradients are not yet computed.
     pending: Vec<(OpId, Value<B>)>,
-    /// Gradients of parameters that were computed with those of inputs, by operator.
+    /// Gradients of parameters that were computed together with the gradients of inputs, by operator.
     of_parameters: BTreeMap<OpId, Vec<(usize, Array<B>)>>,
     micro_batch: SharedMicroBatch<B>,
 }

@@ -27,17 +27,13 @@ impl<B: Kernels> BlockRun<'_, B> {
         if from == to || env.tensor.len() == 1 {
             return Ok(value);
         }
+        assert!(to != Placement::Partial, "partial sums are made by operators alone");
         match (value, from.moved_to(to)) {
             (Value::Tokens, _) => Ok(Value::Tokens),
-            (Value::Array(array), collective) => Ok(Value::Array(match collective {
-                Some(Collective::AllReduce) => env.all_reduce(array)?,
-                Some(Collective::ReduceScatter) => env.reduce_scatter(array, dim(tensor, to))?,
-                Some(Collective::AllGather) => env.all_gather(array, from, tensor)?,
-                Some(Collective::AllToAll) => {
-                    env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?
-                }
-                _ => env.own_part(&array, dim(tensor, to)),
-            })),
+            (Value::Array(array), collective) => {
+                let moving = env.start_moving(array, collective, [from, to], tensor)?;
+                moving.wait().map(Value::Array)
+            }
             (Value::Routed(routed), Some(collective)) => self.routed_moved(routed, collective),
             (Value::Routed(_), None) => panic!("routed rows are moved by collectives alone"),
         }
@@ -76,23 +72,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
         match (gradient, from.gradient_moved_back(to, is_partial)) {
             (Value::Array(array), collective) => {
-                let moving = match collective {
-                    Some(Collective::AllReduce) => env.start_all_reduce(array)?,
-                    Some(Collective::ReduceScatter) => {
-                        env.start_reduce_scatter(array, dim(tensor, from))?
-                    }
-                    Some(Collective::AllGather) => env.start_all_gather(array, to, tensor)?,
-                    Some(Collective::AllToAll) => InFlight::done(env.all_to_all(
-                        &array,
-                        dim(tensor, to),
-                        dim(tensor, from),
-                    )?),
-                    // Where a shard was gathered for replicated use, each rank takes the gradient of its own part.
-                    _ if matches!(from, Placement::Shard(_)) && from != to => {
-                        InFlight::done(env.own_part(&array, dim(tensor, from)))
-                    }
-                    _ => InFlight::done(array),
-                };
+                let moving = env.start_moving(array, collective, [to, from], tensor)?;
                 Ok(moving.map(Value::Array))
             }
             (Value::Routed(routed), Some(collective)) => {
@@ -146,29 +126,49 @@ impl<B: Kernels> Env<B> {
 
     /// The sum over `group`: tensor-parallel ranks, or expert-tensor-parallel ones.
     pub(crate) fn all_reduce_among(&self, group: &Group, array: Array<B>) -> Result<Array<B>> {
-        self.reduced(group, array, Reduction::Sum)
+        self.start_all_reduce(group, array, Reduction::Sum)?.wait()
     }
 
     /// The maximum over tensor-parallel ranks.
     pub(super) fn greatest(&self, array: Array<B>) -> Result<Array<B>> {
-        self.reduced(&self.tensor, array, Reduction::Max)
+        self.start_all_reduce(&self.tensor, array, Reduction::Max)?.wait()
     }
 
-    fn reduced(&self, group: &Group, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
+    /// Starts to move an array of the graph's tensor `tensor`, or its gradient, from one placement to another by
+    /// `collective`. Without a collective, a shard of an array that each rank has whole is the rank's own part of it.
+    fn start_moving(
+        &self,
+        array: Array<B>,
+        collective: Option<Collective>,
+        [from, to]: [Placement; 2],
+        tensor: &Tensor,
+    ) -> Result<InFlight<Array<B>>> {
+        match collective {
+            Some(Collective::AllReduce) => {
+                self.start_all_reduce(&self.tensor, array, Reduction::Sum)
+            }
+            Some(Collective::ReduceScatter) => self.start_reduce_scatter(array, dim(tensor, to)),
+            Some(Collective::AllGather) => self.start_all_gather(array, from, tensor),
+            Some(Collective::AllToAll) => {
+                self.all_to_all(&array, dim(tensor, from), dim(tensor, to)).map(InFlight::done)
+            }
+            _ if matches!(to, Placement::Shard(_)) && from != to => {
+                Ok(InFlight::done(self.own_part(&array, dim(tensor, to))))
+            }
+            _ => Ok(InFlight::done(array)),
+        }
+    }
+
+    fn start_all_reduce(
+        &self,
+        group: &Group,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<InFlight<Array<B>>> {
         self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
-            self.communicator.on(group, Stream::Tensor).all_reduce(array, reduction)
+            let call = CollectiveCall::AllReduce { array, reduction };
+            self.communicator.on(group, Stream::Tensor).start(call)
         })
-    }
-
-    fn start_all_reduce(&self, array: Array<B>) -> Result<InFlight<Array<B>>> {
-        self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
-            let call = CollectiveCall::AllReduce { array, reduction: Reduction::Sum };
-            self.communicator.on(&self.tensor, Stream::Tensor).start(call)
-        })
-    }
-
-    fn reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
-        self.start_reduce_scatter(array, dim)?.wait()
     }
 
     fn start_reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<InFlight<Array<B>>> {
@@ -180,11 +180,7 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    /// The concatenated shards of all tensor-parallel ranks.
-    fn all_gather(&self, array: Array<B>, from: Placement, tensor: &Tensor) -> Result<Array<B>> {
-        self.start_all_gather(array, from, tensor)?.wait()
-    }
-
+    /// Starts to concatenate the shards of all tensor-parallel ranks.
     fn start_all_gather(
         &self,
         array: Array<B>,
@@ -195,7 +191,7 @@ impl<B: Kernels> Env<B> {
         let dim = dim(tensor, from);
         self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
             let (group, stream) = (&self.tensor, Stream::Tensor);
-            // Vocabulary shards alone may differ in size between ranks.
+            // Only vocabulary shards may differ in size between ranks.
             if from != Placement::Shard(DimName::Vocabulary) {
                 let call = CollectiveCall::AllGather { array, dim };
                 return self.communicator.on(group, stream).start(call);
@@ -216,11 +212,10 @@ impl<B: Kernels> Env<B> {
 
     /// This rank's part along dimension `dim`.
     fn own_part(&self, array: &Array<B>, dim: usize) -> Array<B> {
-        let own = part(array.size(dim), self.tensor.len(), self.place.tensor as usize);
-        array.narrow(dim, own)
+        array.narrow(dim, self.tensor_part(array.size(dim)))
     }
 
-    /// The parts of all tensor-parallel ranks along a dimension of a size.
+    /// The parts of all tensor-parallel ranks along a dimension of this size.
     fn parts(&self, size: usize) -> impl Iterator<Item = Range<usize>> + use<B> {
         let count = self.tensor.len();
         (0..count).map(move |index| part(size, count, index))

@@ -115,7 +115,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         };
         let (x, gradient) = (x.rows(norm.trailing), gradient.rows(norm.trailing));
         let grad = match self.shared_width(id) {
-            // Copies have summands of the gradient, and each subtracts its share of the projection.
+            // Ranks with copies have summands of the gradient, and each subtracts its share of the projection.
             Some((width, share)) => {
                 let own =
                     norm::projection(x.clone(), &statistics, weight.clone(), gradient.clone())

@@ -48,7 +48,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self.program.op(self.program.inputs[id.index()][slot]).output.dims
     }
 
-    /// The dimension that the slice `id` is of, and its range. Layouts do not shard this dimension.
+    /// The dimension along which operator `id` takes a slice, and the slice's range. Layouts do not shard this
+    /// dimension.
     pub(super) fn sliced(&self, id: OpId, name: DimName, start: usize) -> (usize, Range<usize>) {
         let output = &self.program.op(id).output;
         let dim = position(output, name);
@@ -63,18 +64,6 @@ impl<B: Kernels> BlockRun<'_, B> {
         over: DimName,
         kept: &mut SavedActivations<B>,
     ) -> Result<Array<B>> {
-        let parts = self.all_repeated(id, over, kept)?;
-        let dim = position(&self.program.op(id).output, over);
-        Ok(Array::concat(parts, dim))
-    }
-
-    /// The inputs of operator `id`, repeated to the first input's shape in all dimensions but `over`.
-    fn all_repeated(
-        &self,
-        id: OpId,
-        over: DimName,
-        kept: &mut SavedActivations<B>,
-    ) -> Result<Vec<Array<B>>> {
         let sources = &self.program.inputs[id.index()];
         let first = &self.program.op(sources[0]).output;
         let dim = position(first, over);
@@ -89,7 +78,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             shape[dim] = part.size(position(own, over));
             parts.push(repeated(part, &own.dims, &first.dims, &shape));
         }
-        Ok(parts)
+        Ok(Array::concat(parts, position(&self.program.op(id).output, over)))
     }
 
     /// The gradients of the inputs of operator `id`, a concatenation, from that of its output.

@@ -69,7 +69,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(self.of_weights(id, self.convolution(id).weight_grad(x, grad)))
     }
 
-    /// Gradients of parameters of operator `id`, of heads that the rank has, for all heads.
+    /// Gradients of parameters of operator `id` for all heads, from those for the heads that the rank has.
     fn of_weights(&self, id: OpId, grads: impl IntoIterator<Item = Array<B>>) -> Vec<Array<B>> {
         let weights = self.weights[id.index()].iter();
         weights.zip(grads).map(|(it, grad)| self.env.among_all_heads(grad, &it.shape())).collect()
@@ -94,7 +94,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.env.own_positions(output)
     }
 
-    /// Gradients of the inputs of operator `id`, a recurrence. Those of its parameters are saved in `kept`.
+    /// Gradients of the inputs of operator `id`, a recurrence. Gradients of its parameters are saved in `kept`.
     pub(super) fn recurrence_grad(
         &self,
         id: OpId,

@@ -87,7 +87,8 @@ impl<B: Kernels> Value<B> {
         }
     }
 
-    /// The value added to a sum, if there is one, of gradients of the same tensor or of tensors in the same placement.
+    /// The sum of this value and `sum`, if there is one: gradients of the same tensor, or of tensors in the same
+    /// placement.
     pub(super) fn added_to(self, sum: Option<Self>) -> Self {
         let Some(sum) = sum else { return self };
         let [sum] = sum.joined(self, |a, b| [a + b]);

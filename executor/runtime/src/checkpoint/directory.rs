@@ -18,7 +18,7 @@ const REPLACED: &str = "replaced";
 pub struct Latest {
     /// The newest complete checkpoint.
     pub path: Option<PathBuf>,
-    /// Errors of newer ones, which were skipped, the newest first.
+    /// Errors of newer checkpoints, which were skipped; the newest comes first.
     pub skipped: Vec<CheckpointError>,
 }
 
@@ -26,8 +26,8 @@ pub struct Latest {
 ///
 /// # Errors
 ///
-/// [`CheckpointError`] if the directory cannot be read, or the newest checkpoint was written by a later program: the
-/// training since the one before would be lost silently.
+/// [`CheckpointError`] if the directory cannot be read, or the newest checkpoint was written by a later version of the
+/// program: if it were skipped, the training since the checkpoint before would be lost silently.
 pub fn latest(directory: &Path) -> Result<Latest, CheckpointError> {
     let mut latest = Latest::default();
     for (step, state) in list(directory)?.into_iter().rev() {
@@ -48,7 +48,8 @@ pub fn latest(directory: &Path) -> Result<Latest, CheckpointError> {
     Ok(latest)
 }
 
-/// State of completion of a checkpoint. Of one step, the later in this order is the better to resume from.
+/// State of completion of a checkpoint. Of the checkpoints of one step, the one that is later in this order is the
+/// better one to resume from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Partial,
@@ -97,7 +98,8 @@ pub(super) fn complete(directory: &Path, step: u64) -> Result<PathBuf, Checkpoin
     Ok(complete)
 }
 
-/// Removes all but the newest `num_kept` checkpoints up to that of `step`. Later ones are of another run, and stay.
+/// Removes all but the newest `num_kept` checkpoints up to that of `step`. Later checkpoints are of another run, and
+/// stay.
 pub(super) fn prune(directory: &Path, step: u64, num_kept: usize) -> Result<(), CheckpointError> {
     let old = list(directory)?
         .into_iter()
@@ -113,7 +115,7 @@ pub(super) fn prune(directory: &Path, step: u64, num_kept: usize) -> Result<(), 
     Ok(())
 }
 
-/// The checkpoints in a directory by step, better ones of the same step later.
+/// The checkpoints in a directory, by step; of the same step, better ones come later.
 fn list(directory: &Path) -> Result<Vec<(u64, Stage)>, CheckpointError> {
     if !directory.exists() {
         return Ok(Vec::new());

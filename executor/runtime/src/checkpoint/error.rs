@@ -14,7 +14,7 @@ use super::shard::PieceKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The system refuses: missing, not permitted, disk full.
+    /// The system refuses: the file is missing, access is not permitted, the disk is full.
     #[error("cannot {action} `{}`{}", .path.display(), hint(.source))]
     Io {
         /// The action, as in `read`.
@@ -80,7 +80,7 @@ pub enum CheckpointError {
         /// Directory of the checkpoint.
         path: PathBuf,
     },
-    /// A checkpoint that a later program wrote.
+    /// A checkpoint that a later version of the program wrote.
     #[error(
         "`{}` has format version {found}, but this program reads {supported} at most\nhint: use the \
          program that wrote it, or a later one",
@@ -107,7 +107,7 @@ pub enum CheckpointError {
         parameter: ParameterId,
         /// The kind of piece.
         kind: PieceKind,
-        /// The first missing elements, in row-major order of the requested ones.
+        /// The first missing elements, by their places in row-major order of the requested elements.
         range: Range<usize>,
         /// Number of requested elements.
         len: usize,

@@ -32,12 +32,12 @@ pub struct TrainingState {
     pub optimizer: OptimizerState,
     /// Identity of the model.
     pub model: ModelIdentity,
-    /// Identity of the frozen weights, where there are any: a checkpoint has only trained ones.
+    /// Identity of the frozen weights, where there are any: a checkpoint has only trained weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
 }
 
-/// State of an optimizer besides moments.
+/// State of an optimizer in addition to its moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptimizerState {

@@ -1,8 +1,8 @@
 //! Files of weights and checkpoints.
 //!
-//! [`Weights`] reads models as Hugging Face publishes them, and [`WeightsWriter`] writes them: whole tensors by the
-//! names and in the orientation that [`Naming`] gives. A training checkpoint has weights and optimizer state in the
-//! ranks' shards, so nothing is gathered to write it; [`State`] reads the shards of any layout for any other.
+//! [`Weights`] reads models as Hugging Face publishes them, and [`WeightsWriter`] writes them: whole tensors, with the
+//! names and the orientation that [`Naming`] gives. A training checkpoint has weights and optimizer state in the ranks'
+//! shards, so nothing is gathered to write it; [`State`] reads the shards of any layout for any other.
 
 mod directory;
 mod error;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use ir::graph::{AdapterPart, Graph, Learning, Op, OpKind, Parameter};
 use serde::{Deserialize, Serialize};
@@ -42,16 +41,8 @@ impl From<ParameterId> for String {
 impl TryFrom<String> for ParameterId {
     type Error = String;
 
+    /// Parses the format of [`fmt::Display`]. Names of operators may have dots; names of parameters have none.
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl FromStr for ParameterId {
-    type Err = String;
-
-    /// Parses the format of [`fmt::Display`]. Names of operators may have dots, those of parameters have none.
-    fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('.').and_then(|(block, rest)| {
             let (op, name) = rest.rsplit_once('.')?;
             Some(Self { block: block.parse().ok()?, op: op.to_owned(), name: name.to_owned() })
@@ -82,7 +73,7 @@ pub enum Form {
     Kernels,
     /// A bias or a scale.
     Vector,
-    /// Any other form, as the kernel of a convolution.
+    /// Any other form, such as the kernel of a convolution.
     Other,
 }
 

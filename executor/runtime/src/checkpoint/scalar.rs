@@ -7,7 +7,7 @@ use safetensors::Dtype;
 /// The types that [`decode`] reads.
 pub(super) const READABLE: &str = "F32 or F64";
 
-/// Decodes numbers of a file into `values`, unchanged; `None` if they are of no type of [`READABLE`].
+/// Decodes numbers of a file into `values`, unchanged; `None` if their type is not in [`READABLE`].
 pub(super) fn decode(bytes: &[u8], dtype: Dtype, values: &mut [f64]) -> Option<()> {
     match dtype {
         Dtype::F64 => each(bytes, values, f64::from_le_bytes),

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::parameter::ParameterId;
 
-/// Elements of a parameter: a part along each dimension, as tensor and expert parallelism shard it, and within the part
-/// a range in row-major order, as ZeRO shards that further.
+/// Elements of a parameter: a part along each dimension, as tensor and expert parallelism shard it; and within the part
+/// a range in row-major order, as ZeRO shards the part further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
@@ -98,8 +98,8 @@ impl Shard {
     /// `other` and its length.
     ///
     /// ```text
-    /// part:   rows of the box that both parts have, as long as both are contiguous there
-    /// flat:   of each row, what lies in both ranges
+    /// part:   rows of the box that both parts share, each as long as it is contiguous in both
+    /// flat:   the elements of each row that lie in both ranges
     /// ```
     pub(super) fn overlap(&self, other: &Self, mut copy: impl FnMut(usize, usize, usize)) {
         let common: Vec<Range<usize>> = self
@@ -132,7 +132,8 @@ impl Shard {
             }
             (own, others)
         };
-        // Later rows have higher offsets in both: a search skips rows before the ranges, and rows after end the loop.
+        // Later rows have higher offsets in both: a search skips the rows before the ranges, and the loop ends at the
+        // first row after them.
         let is_before = |row| {
             let (own, others) = begin(row);
             own + row_len <= self.flat.start || others + row_len <= other.flat.start
@@ -188,7 +189,7 @@ impl Shard {
     }
 }
 
-/// The first number below `end` for which `is_before` is false, or `end`. All numbers before it make it true.
+/// The first number below `end` for which `is_before` is false, or `end`. For all smaller numbers, `is_before` is true.
 fn first_not(is_before: impl Fn(usize) -> bool, end: usize) -> usize {
     let (mut low, mut high) = (0, end);
     while low < high {

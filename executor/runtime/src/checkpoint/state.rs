@@ -39,8 +39,8 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if it is incomplete, was written by a later program, or lacks a file or a part of one. Only
-    /// the sizes of files are checked; [`Self::verify`] checks their bytes.
+    /// [`CheckpointError`] if the checkpoint is incomplete, was written by a later version of the program, or lacks a
+    /// file or a part of one. Only the sizes of files are checked; [`Self::verify`] checks their bytes.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let Manifest { training, parameters, files, .. } = Manifest::read(path)?;
         let mut pieces: BTreeMap<_, Vec<(usize, usize)>> = BTreeMap::new();
@@ -63,7 +63,7 @@ impl State {
         &self.training
     }
 
-    /// Refuses a checkpoint of another model than that of `parameters`.
+    /// Refuses a checkpoint whose model is not that of `parameters`.
     ///
     /// # Errors
     ///
@@ -92,12 +92,12 @@ impl State {
         self.parameters.get(parameter).map(Vec::as_slice)
     }
 
-    /// The elements of a shard, in the shard's order, from all pieces that overlap it. The numbers are those that were
-    /// written, unchanged.
+    /// The elements of a shard, in the shard's order, from all pieces that overlap it. The numbers are unchanged since
+    /// they were written.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if the checkpoint does not have all of them, or not of a type that can be read.
+    /// [`CheckpointError`] if the checkpoint does not have all of them, or has them in a type that cannot be read.
     ///
     /// # Panics
     ///

@@ -57,7 +57,7 @@ impl TensorFile {
     }
 }
 
-/// The bytes before the data of a file that holds `tensors` in sequence, and the offset of each of them from the start
+/// The bytes before the data of a file that holds `tensors` in sequence, and the offset of each tensor from the start
 /// of the file.
 pub(super) fn header(
     tensors: Vec<(String, Dtype, Vec<usize>)>,
@@ -97,8 +97,8 @@ pub(super) fn check_size(path: &Path, expected: u64) -> Result<(), CheckpointErr
     }
 }
 
-/// The error of an unreadable file: its expected and actual size if its header is whole and the data are not; else the
-/// error of safetensors.
+/// The error of an unreadable file: its expected and actual size if its header is complete but its data are not; else
+/// the error of safetensors.
 fn why_unreadable(path: &Path, bytes: &[u8], error: &SafeTensorError) -> CheckpointError {
     let expected = match error {
         SafeTensorError::HeaderTooSmall => Some(LENGTH_BYTES),

@@ -18,7 +18,7 @@ use super::tensors::{Tensor, TensorFile};
 const SINGLE_FILE: &str = "model.safetensors";
 /// The index of a model in several files.
 const INDEX_FILE: &str = "model.safetensors.index.json";
-/// Prefix of GPT-2's names, which files lack if the model was saved without its head.
+/// Prefix of GPT-2's names. Files lack it if the model was saved without its head.
 const OPTIONAL_PREFIX: &str = "transformer.";
 
 /// The element types that are read.
@@ -209,9 +209,7 @@ fn listed(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let text = fs::read(index).map_err(CheckpointError::io("read", index))?;
     let content: Index =
         serde_json::from_slice(&text).map_err(|error| CheckpointError::malformed(index, &error))?;
-    let mut names: Vec<String> = content.weight_map.into_values().collect();
-    names.sort();
-    names.dedup();
+    let names: BTreeSet<String> = content.weight_map.into_values().collect();
     let path = |name: String| {
         let mut parts = Path::new(&name).components();
         if let (Some(Component::Normal(_)), None) = (parts.next(), parts.next()) {
@@ -296,8 +294,8 @@ impl Places {
         self.for_each(|row, column, place| values[row * width + column] = decode(elements[place]));
     }
 
-    /// Calls `visit` with the row, the column and the offset of each element, tile by tile, so that neither the rows'
-    /// nor the columns' order leaves the cache.
+    /// Calls `visit` with the row, the column and the offset of each element, tile by tile, so that accesses both by
+    /// rows and by columns stay in the cache.
     pub(super) fn for_each(&self, mut visit: impl FnMut(usize, usize, usize)) {
         for (i, rows) in self.rows.chunks(TILE).enumerate() {
             for (j, columns) in self.columns.chunks(TILE).enumerate() {

@@ -20,8 +20,8 @@ use super::weights::Places;
 /// Metadata that transformers requires in a file.
 const FORMAT_NOTE: (&str, &str) = ("format", "pt");
 
-/// A file of weights that is written parameter by parameter. It is renamed to its path when all are written; dropped
-/// before, it is deleted.
+/// A file of weights that is written parameter by parameter. It is renamed to its path once all parameters are written;
+/// if it is dropped before that, it is deleted.
 #[derive(Debug)]
 pub struct WeightsWriter {
     path: PathBuf,
@@ -59,7 +59,7 @@ impl WeightsWriter {
 
         let mut builder = tempfile::Builder::new();
         builder.prefix(".weights-");
-        // The mode of any other new file; the default lets only the owner read it.
+        // The mode of an ordinary new file; by default, only the owner can read a temporary file.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut file =
@@ -96,12 +96,12 @@ impl WeightsWriter {
         Ok(())
     }
 
-    /// Completes the file and gives it its name, in the place of one that was there.
+    /// Completes the file and renames it to its path, where it replaces a file that was there.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if a parameter was not written, or the system refuses. What was at `path`
-    /// before is then still there.
+    /// [`CheckpointError`] if a parameter was not written, or the system refuses. A file that was at the path before is
+    /// then still there.
     pub fn finish(self) -> Result<(), CheckpointError> {
         let Self { path, file, pending, .. } = self;
         if let Some(parameter) = pending.into_keys().next() {

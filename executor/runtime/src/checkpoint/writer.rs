@@ -51,7 +51,7 @@ impl Writer {
     }
 
     /// Writes the pieces of `rank` in order, with the values that `values` gives, as numbers of type `element`. A
-    /// replicated piece needs only one rank that writes it, but may be written by more.
+    /// replicated piece has to be written by only one rank, but may be written by more.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Writer {
     ///
     /// # Panics
     ///
-    /// If `values` are not as many as the piece has.
+    /// If `values` gives another number of values than the piece has.
     pub fn write_rank(
         &self,
         rank: u32,
@@ -71,15 +71,15 @@ impl Writer {
         let written = write_pieces(&paths, element, pieces, values);
         if written.is_err() {
             for path in &paths {
-                // The disk may be full for others too; an error of this removal is ignored.
+                // The disk may be full for other ranks too; an error of this removal is ignored.
                 let _ = fs::remove_file(path);
             }
         }
         written
     }
 
-    /// Completes the checkpoint, after all `world_size` ranks have written, and removes older ones but for the newest
-    /// `num_kept`, this one included. Returns its directory.
+    /// Completes the checkpoint, after all `world_size` ranks have written, and removes older checkpoints except the
+    /// newest `num_kept`, this one included. Returns its directory.
     ///
     /// # Errors
     ///
@@ -180,13 +180,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Paths of a rank's pieces, and of the list of them, which goes into the manifest.
+    /// Paths of a rank's pieces, and of their list, which goes into the manifest.
     fn rank_paths(&self, rank: u32) -> [PathBuf; 2] {
         ["safetensors", "json"].map(|kind| self.partial.join(format!("rank-{rank:05}.{kind}")))
     }
 }
 
-/// Writes pieces to the file `data`, and then the list of them to `listing`.
+/// Writes pieces to the file `data`, and then their list to `listing`.
 fn write_pieces(
     [data, listing]: &[PathBuf; 2],
     element: Element,

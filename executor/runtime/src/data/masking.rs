@@ -1,4 +1,4 @@
-//! Sequences with masked tokens, for models that are trained to predict these.
+//! Sequences with masked tokens, for models that are trained to predict the masked tokens.
 //!
 //! # Source
 //!
@@ -13,12 +13,12 @@ pub(crate) const IGNORED: u32 = u32::MAX;
 /// The share of tokens that are masked.
 const SHARE: f64 = 0.15;
 
-/// Of ten masked tokens eight become the mask, one another token, one stays.
+/// Of ten masked tokens, eight become the mask, one becomes another token, and one stays.
 const KINDS: u64 = 10;
 const BECOME_MASK: u64 = 8;
 const BECOME_ANOTHER: u64 = 9;
 
-/// Number of masked tokens of a sequence, the same for each sequence of a length, so that all count alike.
+/// Number of masked tokens of a sequence, the same for all sequences of a length, so that all count equally.
 pub(crate) fn num_masked(length: usize) -> usize {
     ((length as f64 * SHARE).round() as usize).clamp(1, length.max(1))
 }
@@ -56,7 +56,7 @@ impl Masking {
 mod tests {
     use super::{IGNORED, Masking, num_masked};
 
-    /// Every sequence has the same number of masked tokens, every run the same ones, and only they are targets.
+    /// Every sequence has the same number of masked tokens, every run masks the same ones, and only they are targets.
     #[test]
     fn masked_tokens_are_the_targets() {
         let masking = Masking { vocab_size: 1000, seed: 3 };
@@ -72,7 +72,7 @@ mod tests {
                 stayed += u32::from(*target != IGNORED && masked == token);
             }
         }
-        // 1,500 in all, of which 80 % and 10 %.
+        // Of 1,500 masked tokens, 80 % become the mask and 10 % stay.
         assert!((1100..1300).contains(&became_mask) && (100..200).contains(&stayed));
         assert_eq!((num_masked(1), num_masked(100)), (1, 15));
     }

@@ -2,15 +2,15 @@
 
 use executor_kernels::random::hash;
 
-/// Four rounds make a permutation that cannot be told from a random one where halves are wide (Luby and Rackoff 1988);
-/// narrow halves need more.
+/// Where halves are wide, four rounds make a permutation that cannot be told from a random one (Luby and Rackoff 1988);
+/// narrow halves need more rounds.
 const ROUNDS: u64 = 8;
 
 /// A random permutation of the numbers below `len`. Takes constant memory, and a time per number that does not depend
 /// on `len`.
 ///
-/// A Feistel network permutes the numbers of an even count of bits, at most four times as many as `len`; a number out
-/// of range goes through the network until it is in range, which keeps the permutation one to one.
+/// A Feistel network permutes all numbers of an even number of bits, of which there are at most four times `len`. A
+/// number out of range goes through the network again until it is in range, which keeps the permutation one to one.
 ///
 /// # Source
 ///

@@ -19,8 +19,8 @@ pub struct Sampling {
 
 /// The samples of a training run, by global index, without end.
 ///
-/// The tokens are cut into disjoint windows of `sequence_length + 1`; a shorter rest at the end is not used. Each epoch
-/// takes every window once, in its own order.
+/// The tokens are cut into disjoint windows of `sequence_length + 1`; a shorter remainder at the end is not used. Each
+/// epoch takes every window once, in its own order.
 #[derive(Debug)]
 pub struct Samples {
     tokens: Tokens,

@@ -2,8 +2,8 @@
 
 use executor_kernels::random::{from_0_to_1, hash, standard_normal};
 
-/// Synthetic samples, by global index, without end. Their values are normal, with mean 0 and variance 1; those of a
-/// shorter vector are a prefix of a longer one's.
+/// Synthetic samples, by global index, without end. Their values are normal, with mean 0 and variance 1; the values of
+/// a shorter vector are a prefix of those of a longer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticSamples {
     /// Seed of the random samples.

@@ -15,7 +15,7 @@ const ALICE: &[u8] = include_bytes!("../../data/alice.txt");
 /// Format of a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenFormat {
-    /// UTF-8 text, of which each byte is a token: ids 0 to 255.
+    /// UTF-8 text, each byte of which is a token: ids 0 to 255.
     Text,
     /// Token ids of two bytes, little endian.
     U16,
@@ -82,8 +82,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// [`DataError`] if it cannot be read, is empty, has half a token at its end, or should be text
-    /// and is not.
+    /// [`DataError`] if the file cannot be read, is empty, ends within a token, or should be text but is not.
     pub fn open_as(path: &Path, format: TokenFormat) -> Result<Self, DataError> {
         let unreadable = |source| DataError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(unreadable)?;

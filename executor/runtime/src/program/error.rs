@@ -28,7 +28,7 @@ pub enum ProgramError {
         /// Hint: an alternative.
         instead: &'static str,
     },
-    /// Not JSON, or not of the form of a plan.
+    /// A text that is not JSON, or not in the form of a plan.
     #[error(
         "no plan that can be read: line {line}, column {column}: {problem}\nhint: `planner search MODEL \
          --gpus N -o plan.json` writes one"

@@ -51,7 +51,7 @@ pub struct Program {
     pub(crate) numerics: Numerics,
     /// Layout of the step over ranks.
     pub layout: LayoutSpec,
-    /// Actions of every pipeline rank, in order, of the replicas that have most micro-batches.
+    /// Actions of every pipeline rank, in order, for the replicas with the most micro-batches.
     pub schedule: Schedule,
     /// Numbers of replicas in each group of GPUs, with their schedules; empty where all replicas have the same.
     groups: Vec<(u32, Schedule)>,
@@ -86,9 +86,9 @@ pub struct Parts {
     pub model_name: String,
     /// Layout of the step over ranks.
     pub layout: LayoutSpec,
-    /// Number of replicas in each group of GPUs, where they have numbers of micro-batches by their group; else empty.
+    /// Number of replicas in each group of GPUs, where the number of micro-batches depends on the group; else empty.
     pub replicas_by_group: Vec<u32>,
-    /// Actions of every pipeline rank, at least its passes, of the replicas that have most micro-batches.
+    /// Actions of every pipeline rank, at least its passes, for the replicas with the most micro-batches.
     pub schedule: Schedule,
     /// Number of blocks of each stage.
     pub stage_sizes: Vec<usize>,
@@ -171,7 +171,7 @@ impl Program {
         let training = &plan.training;
         let (batch, length) = (training.global_batch_size, training.sequence_length);
         let replicas_by_group = plan.replicas_by_group();
-        // Checked before anything is allocated by these numbers.
+        // These numbers are checked before they decide what is allocated.
         let limits = Limits::new(&graph, plan.num_gpus, batch, length);
         Layout::new(spec, &with_groups(limits, &replicas_by_group, &spec)?)?;
         let [p, m, v] = [spec.pipeline_parallel, spec.num_micro_batches, spec.virtual_stages];
@@ -257,7 +257,7 @@ impl Program {
         let stages = stages.collect();
         let last = graph.classes().len() - 1;
         let classes = graph.classes().map(|(class, block)| {
-            // The first and last blocks are not recomputed: the planner does not plan it either.
+            // The first and last blocks are not recomputed, nor does the planner plan it.
             let is_end = class.0 == 0 || class.0 == last;
             let recompute = spec.recompute.of_other_layers();
             let recompute = if is_end { BlockRecompute::None } else { recompute };
@@ -421,8 +421,9 @@ impl Program {
         of_replica.map_or(&self.schedule, |(_, schedule)| schedule)
     }
 
-    /// Which of a step's micro-batches a replica's is: the first of each replica, then the second of each that has two,
-    /// and so on, so that a step has the same micro-batches whatever the number of replicas.
+    /// Index of a replica's micro-batch among those of the step: first comes the first micro-batch of each replica,
+    /// then the second of each replica that has two, and so on, so that a step has the same micro-batches whatever the
+    /// number of replicas.
     pub(crate) fn micro_batch_of_step(&self, replica: u32, micro_batch: u32) -> u64 {
         let before = |other: u32| {
             let number = self.schedule_of(other).num_micro_batches();
@@ -442,7 +443,7 @@ impl Program {
         nodes.find(|node| node.op.name == id.op).map(|node| node.op)
     }
 
-    /// The block and operator that a parameter tied to `name` is tied to.
+    /// The operator called `name`, to which parameters may be tied, with its block.
     pub(crate) fn tie_target(&self, name: &str) -> Option<(usize, ir::graph::OpId)> {
         let mut blocks = self.chain.iter().enumerate();
         blocks.find_map(|(block, class)| {
@@ -465,7 +466,7 @@ impl Program {
     }
 }
 
-/// Limits of replicas that lie in groups of GPUs.
+/// `limits` with the number of GPUs in each group, where the number of micro-batches depends on the group.
 fn with_groups(
     limits: Limits,
     replicas: &[u32],

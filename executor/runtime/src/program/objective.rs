@@ -1,6 +1,6 @@
 //! Training objectives of models of tokens.
 
-/// Name of the input of a decoder with an encoder before it.
+/// Name of the input of a decoder that follows an encoder.
 pub(crate) const DECODER_TOKENS: &str = "decoder_tokens";
 
 /// Training objective of a model of tokens.

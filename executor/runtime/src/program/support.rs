@@ -42,8 +42,8 @@ pub(super) fn check_operators(
                 | OpKind::ShortConvolution { activation: Some(Activation::Xielu), .. } => {
                     return Err(unsupported(format!("xIELU (`{name}`)")));
                 }
-                OpKind::Recurrence { kind, .. } if !is_run(*kind) => {
-                    return Err(unsupported(format!("{} (`{name}`)", named(*kind))));
+                OpKind::Recurrence { kind, .. } if let Some(recurrence) = not_run(*kind) => {
+                    return Err(unsupported(format!("{recurrence} (`{name}`)")));
                 }
                 OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. } => {
                     check_exchange(program, node.id, layout)?;
@@ -131,19 +131,13 @@ fn check_exchange(
     Ok(())
 }
 
-/// Returns whether a recurrence is computed.
-const fn is_run(kind: Recurrence) -> bool {
-    matches!(kind, Recurrence::StateSpace { .. } | Recurrence::DeltaRule)
-}
-
-/// The field's name of a recurrence.
-const fn named(kind: Recurrence) -> &'static str {
+/// The usual name of a recurrence that the executor does not compute; none if it computes it.
+const fn not_run(kind: Recurrence) -> Option<&'static str> {
     match kind {
-        Recurrence::StateSpace { .. } => "Mamba-2's scan",
-        Recurrence::SelectiveScan => "Mamba's selective scan",
-        Recurrence::DeltaRule => "the gated delta rule",
-        Recurrence::DeltaRuleByFeature => "the delta rule with a decay for each feature",
-        Recurrence::FixedDecay => "linear attention with fixed decays",
+        Recurrence::StateSpace { .. } | Recurrence::DeltaRule => None,
+        Recurrence::SelectiveScan => Some("Mamba's selective scan"),
+        Recurrence::DeltaRuleByFeature => Some("the delta rule with a decay for each feature"),
+        Recurrence::FixedDecay => Some("linear attention with fixed decays"),
     }
 }
 
@@ -200,7 +194,7 @@ pub(super) fn check_positions(classes: &[BlockProgram], length: u64) -> Result<(
     Ok(())
 }
 
-/// Refuses settings that need gradients of the whole step, where each micro-batch updates by itself.
+/// Refuses settings that need gradients of the whole step, for schedules in which each micro-batch updates the weights.
 pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramError> {
     let refused = |what: &str, instead: &str| {
         Err(unsupported_but(format!("{what} with updates after each micro-batch"), instead))
@@ -234,7 +228,7 @@ pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(
     Ok(())
 }
 
-/// Refuses optimizers that are not run.
+/// Refuses optimizers that are not supported.
 pub(super) fn check_optimizer(kind: Optimizer) -> Result<(), ProgramError> {
     if optimizer::RUN.contains(&kind) {
         return Ok(());
@@ -246,8 +240,8 @@ pub(super) fn check_optimizer(kind: Optimizer) -> Result<(), ProgramError> {
 /// Refuses loss scaling with gradient compression, or where replicas are not synchronous.
 pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError> {
     let Replication { method, compression } = settings.replication;
-    // Each replica would skip updates by itself; and the compression error of a gradient that overflowed would be NaN,
-    // and would stay.
+    // Each replica would skip updates on its own. And the compression error of an overflowed gradient would be NaN, and
+    // would stay NaN.
     let by = match compression {
         Some(compression) => format!("gradient compression {compression}"),
         None if !method.is_synchronous() => format!("data-parallel method {method}"),

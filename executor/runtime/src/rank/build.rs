@@ -12,7 +12,7 @@ use ir::replication::DataParallelMethod;
 use ir::schedule::{Action, ActionKind};
 
 use super::layers::layers;
-use super::{LocalStage, Rank, RunError, UnitAt, WeightAt};
+use super::{LocalStage, Rank, UnitAt, WeightAt};
 use crate::batches::Source;
 use crate::block::{Env, segments};
 use crate::flat_parameter::{FlatParameterPlan, Role};
@@ -136,7 +136,8 @@ struct Plans {
     stages: BTreeMap<u32, LocalStage>,
 }
 
-/// The parameters of a block in one unit. Kinds differ in the ranks that hold them, or in their treatment.
+/// Kind of the parameters of a block that form one unit. Kinds differ in the ranks that hold the parameters, or in the
+/// treatment of the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum UnitKind {
     /// Parameters that every replica has.
@@ -165,8 +166,8 @@ impl UnitKind {
 }
 
 impl Plans {
-    /// Adds a unit of which `replicas` have copies or shards. Of a tied table, `tied` are the ranks that have it, and
-    /// `is_home` says whether the table itself is here.
+    /// Adds a unit of which the ranks `replicas` have copies or shards. For a tied table, `tied` are the ranks that
+    /// have it, and `is_home` says whether this rank has the table itself.
     fn add_unit(
         &mut self,
         program: &Program,
@@ -291,8 +292,8 @@ fn plans(program: &Program, place: &MeshPosition) -> Plans {
     plans
 }
 
-/// The ranks, at this rank's position in their stages, that have a copy of a table which blocks of several pipeline
-/// ranks use; none if one rank has all uses.
+/// The ranks that have a copy of a table which blocks of several pipeline ranks use, at this rank's position in their
+/// stages; none if one pipeline rank has all uses.
 fn tied_holders(
     program: &Program,
     (block, op): (usize, ir::graph::OpId),
@@ -304,26 +305,16 @@ fn tied_holders(
         let tied = |p: &ir::graph::Parameter| p.tied_to.as_ref() == Some(name);
         *other == block || nodes.flat_map(|node| &node.op.parameters).any(tied)
     });
-    let mut holders: Vec<u32> = uses
-        .flat_map(|(block, _)| {
-            let stage = program.stages.iter().position(|blocks| blocks.contains(&block));
-            program.holders(stage.expect("every block has a stage") as u32)
-        })
-        .collect();
-    holders.sort_unstable();
-    holders.dedup();
+    let holders_of = |block: usize| {
+        let stage = program.stages.iter().position(|blocks| blocks.contains(&block));
+        program.holders(stage.expect("every block has a stage") as u32)
+    };
+    let holders: BTreeSet<u32> = uses.flat_map(|(block, _)| holders_of(block)).collect();
     // Ranks that hold every use sum their gradients locally.
-    let stage = program.stages.iter().position(|blocks| blocks.contains(&block));
-    if program.holders(stage.expect("every block has a stage") as u32).len() == holders.len() {
+    if holders_of(block).len() == holders.len() {
         return None;
     }
     let ranks: Vec<u32> =
         holders.iter().map(|pipeline| place.on_pipeline_rank(&program.layout, *pipeline)).collect();
     (ranks.len() > 1).then(|| Group::new(ranks))
-}
-
-impl From<std::convert::Infallible> for RunError {
-    fn from(never: std::convert::Infallible) -> Self {
-        match never {}
-    }
 }

@@ -106,8 +106,9 @@ enum KeptState<B: Kernels> {
     Inputs(Box<dyn KeptInputs<B>>),
 }
 
-/// A layer of the training loop. The loop itself trains replicas that reduce gradients and update alike; other features
-/// of a plan are layers, whose methods the loop calls at these points. All layers are listed in [`layers`].
+/// A layer of the training loop. The loop itself trains replicas that reduce gradients and update in the same way.
+/// Other features of a plan are layers, whose methods the loop calls at the points below. All layers are listed in
+/// [`layers`].
 trait Layer<B: Kernels>: Send {
     /// Called before the first pass of a step.
     fn before_step(&mut self, _rank: &mut Rank<B>) -> Result<(), RunError> {
@@ -126,7 +127,7 @@ trait Layer<B: Kernels>: Send {
     /// Called after a pass that began at `start`.
     fn after_pass(&mut self, _start: Instant) {}
 
-    /// Called before an update: the result of the step, where the layer does the update itself.
+    /// Called before an update. Returns the result of the step if the layer does the update itself.
     fn instead_of_update(&mut self, _rank: &mut Rank<B>) -> Result<Option<StepResult>, RunError> {
         Ok(None)
     }
@@ -157,8 +158,8 @@ trait Layer<B: Kernels>: Send {
     }
 }
 
-/// Key of the tensors that a stage's pass passes to a neighbour: the receiving stage, whether they are gradients, and
-/// the micro-batch.
+/// Key of the tensors that a stage's pass sends to a neighbouring stage: the receiving stage, whether they are
+/// gradients, and the micro-batch.
 type StageMessage = (u32, bool, u32);
 
 /// One rank of a program, with its parameters and the state of its current step.
@@ -182,7 +183,7 @@ pub struct Rank<B: Kernels> {
     gathering: BTreeMap<UnitAt, Gathering<B>>,
     /// Sums of losses of this step's micro-batches.
     losses: Vec<Array<B>>,
-    /// For each unit, the weight gradients of blocks that are left in this step.
+    /// For each unit, the number of blocks' weight gradients that are left in this step.
     uses_left: Vec<usize>,
     /// Stages whose weights stay gathered until the schedule frees them.
     held_stages: BTreeSet<u32>,
@@ -218,7 +219,7 @@ impl<B: Kernels> Rank<B> {
     pub fn step(&mut self) -> Result<StepResult, RunError> {
         let program = Arc::clone(&self.program);
         self.loss_scale = self.scaler.scale();
-        // Where each micro-batch updates, its gradient is that of the mean loss of the micro-batch.
+        // Where each micro-batch updates the weights, its gradient is that of the micro-batch's mean loss.
         let share = match program.schedule.updates() {
             Updates::AfterFlush => 1.0,
             Updates::AfterEachMicroBatch => f64::from(program.layout.num_micro_batches),
@@ -325,7 +326,7 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Peak bytes of the rank's tensors so far: parameters, gradients, optimizer state, and tensors saved between
-    /// passes. Workspace of operators is in addition.
+    /// passes. Workspace of operators is not included.
     pub fn peak_memory(&self) -> Bytes {
         Bytes::new(self.peak_memory)
     }
@@ -457,7 +458,7 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// The sharded parameters, as [`Self::sharded`]'s.
+    /// The weights of a unit, as in [`Self::sharded`].
     fn sharded_mut(&mut self, at: UnitAt) -> &mut dyn Sharded<B> {
         match at {
             UnitAt::Trained(unit) => &mut self.units[unit],
@@ -532,11 +533,8 @@ impl<B: Kernels> Rank<B> {
 }
 
 /// The units that a block reads, each once.
-fn units_of(block: &[Vec<WeightAt>]) -> Vec<UnitAt> {
-    let mut units: Vec<UnitAt> = block.iter().flatten().map(|at| at.unit).collect();
-    units.sort_unstable();
-    units.dedup();
-    units
+fn units_of(block: &[Vec<WeightAt>]) -> BTreeSet<UnitAt> {
+    block.iter().flatten().map(|at| at.unit).collect()
 }
 
 /// The trained units that a block reads, by their indices.

@@ -212,7 +212,7 @@ impl<B: Kernels> Rank<B> {
         before.into_iter().chain(further).collect()
     }
 
-    /// Number of a block's inputs that come from the block before.
+    /// Number of a block's inputs that are outputs of the block before.
     fn inputs_from_before(&self, block: usize) -> usize {
         match block.checked_sub(1) {
             Some(before) => self.program.block(before).block.outputs().len(),
@@ -300,7 +300,7 @@ impl<B: Kernels> Rank<B> {
             || self.updates_each_micro_batch();
         for unit in trained_units_of(&self.stages[&stage].weights[place]) {
             self.uses_left[unit] -= 1;
-            // Where micro-batches run both ways, ranks would reduce in different orders.
+            // Where micro-batches run through the pipeline in both directions, ranks would reduce in different orders.
             let in_order = self.program.holders(stage).len() == 1;
             if in_order && (each_time || self.uses_left[unit] == 0) {
                 self.reduce_unit(unit)?;

@@ -26,7 +26,7 @@ const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceK
 /// Location of a piece on a rank.
 struct PieceAt {
     unit: usize,
-    /// 0 for weights, from 1 on moments.
+    /// 0 for weights; from 1 on for moments.
     state: usize,
     /// Range of the unit's shard.
     range: Range<usize>,
@@ -101,21 +101,13 @@ impl<B: Kernels> Rank<B> {
     ) -> Vec<(Piece, PieceAt)> {
         let mut pieces = Vec::new();
         for (index, unit) in self.units.iter().enumerate() {
-            let shard = unit.shard_range();
-            for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
-                let start = (*offset).max(shard.start);
-                let end = (offset + parameter.num_elements()).min(shard.end);
-                if start >= end || !is_wanted(unit, parameter) {
-                    continue;
-                }
+            let held = unit.parameters_in(unit.shard_range());
+            for (parameter, flat, range) in held.filter(|(it, ..)| is_wanted(unit, it)) {
                 let states = KINDS.iter().take(1 + unit.states.num_moments()).enumerate();
                 pieces.extend(states.map(|(state, kind)| {
-                    let flat = start - offset..end - offset;
-                    let shard_of = Shard { part: parameter.part.clone(), flat };
-                    let piece =
-                        Piece { parameter: parameter.id.clone(), kind: *kind, shard: shard_of };
-                    let range = start - shard.start..end - shard.start;
-                    (piece, PieceAt { unit: index, state, range })
+                    let shard = Shard { part: parameter.part.clone(), flat: flat.clone() };
+                    let piece = Piece { parameter: parameter.id.clone(), kind: *kind, shard };
+                    (piece, PieceAt { unit: index, state, range: range.clone() })
                 }));
             }
         }
@@ -145,7 +137,7 @@ impl<B: Kernels> Rank<B> {
         }
         self.synchronize()?;
         let writer = Writer::join(directory, step);
-        // One rank writes what several hold.
+        // A piece that several ranks hold is written by one of them.
         let pieces =
             self.pieces_at(|unit, parameter| unit.role == Role::First && !parameter.is_tensor_copy);
         let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
@@ -196,14 +188,9 @@ impl<B: Kernels> Rank<B> {
             let shard = unit.shard_range();
             let read = |kind, wanted: Range<usize>| -> Result<Vec<f64>, CheckpointError> {
                 let mut values = Vec::with_capacity(wanted.len());
-                for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
-                    let start = (*offset).max(wanted.start);
-                    let end = (offset + parameter.num_elements()).min(wanted.end);
-                    if start < end {
-                        let flat = start - offset..end - offset;
-                        let shard = Shard { part: parameter.part.clone(), flat };
-                        values.extend(state.read(&parameter.id, kind, &shard)?);
-                    }
+                for (parameter, flat, _) in unit.parameters_in(wanted.clone()) {
+                    let shard = Shard { part: parameter.part.clone(), flat };
+                    values.extend(state.read(&parameter.id, kind, &shard)?);
                 }
                 values.resize(wanted.len(), 0.0);
                 Ok(values)

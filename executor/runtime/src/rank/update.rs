@@ -1,5 +1,6 @@
 //! The end of a step: outstanding reductions, the norm of all gradients, the update.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use executor_communicators::{JobHandle, Reduction};
@@ -35,7 +36,7 @@ impl<B: Kernels> Rank<B> {
             on_device.extend(there);
             squares += here;
         }
-        // One wait for the device.
+        // All numbers are read with one wait for the device.
         let found = Array::items(on_device);
         let (losses, others) = found.split_at(num_losses);
         let (auxiliary, of_gradients) = others.split_at(num_auxiliary);
@@ -72,8 +73,8 @@ impl<B: Kernels> Rank<B> {
         Ok(self.units.iter_mut().try_for_each(|unit| unit.states.finish_reduced())?)
     }
 
-    /// Sums the gradients of copies of tied tables: on all ranks in the order of the original parameters, whichever
-    /// each rank's blocks use first.
+    /// Sums the gradients of copies of tied tables. All ranks do so in the order of the original parameters, whatever
+    /// the order in which their blocks use them.
     fn reduce_tied(&mut self) -> Result<(), RunError> {
         let mut tied: Vec<_> = self.units.iter_mut().filter(|unit| unit.tied.is_some()).collect();
         tied.sort_by(|a, b| a.parameters[0].id.cmp(&b.parameters[0].id));
@@ -100,9 +101,7 @@ impl<B: Kernels> Rank<B> {
         let settings = &program.settings;
         let rate = settings.schedule.at(self.num_steps);
         let blocks = self.stages[&stage].weights.iter();
-        let mut of_stage: Vec<usize> = blocks.flat_map(|block| trained_units_of(block)).collect();
-        of_stage.sort_unstable();
-        of_stage.dedup();
+        let of_stage: BTreeSet<usize> = blocks.flat_map(|block| trained_units_of(block)).collect();
         let mut renewing = Vec::new();
         for index in of_stage {
             let unit = &mut self.units[index];
@@ -110,7 +109,7 @@ impl<B: Kernels> Rank<B> {
                 unit.states.drop_reduced();
                 continue;
             };
-            // Where several stages use a unit, the first updates it.
+            // A unit that several stages use is updated by the first of them.
             let renewal = unit.update(settings, [rate, factor], &self.env.device);
             if renewal.is_none() && unit.role != Role::Served {
                 continue;

@@ -1,10 +1,10 @@
-"""Opens exported adapters with peft, and holds them to the merged export.
+"""Opens exported adapters with peft, and compares them with the merged export.
 
     python adapters.py
 
 Needs the packages that README.md names, and `planner` and `executor` on the path; takes a minute. For each
-model here it trains adapters from `model.safetensors`, exports them alone and merged, and compares the logits
-of transformers: base with adapters as peft loads them, and merged.
+model here it trains adapters from `model.safetensors`, exports them both alone and merged, and compares the
+logits of transformers: those of the base with adapters as peft loads them, and those of the merged model.
 """
 
 import shutil
@@ -28,7 +28,7 @@ CASES = [
     ("mixtral", ALL),
     ("mixtral", "down_proj"),
     ("mixtral", "q_proj,o_proj"),
-    # Queries, keys and values are one layer, which peft gives one adapter.
+    # Queries, keys and values are one layer, for which peft has one adapter.
     ("gpt2", "o_proj"),
     ("gpt2", "up_proj,down_proj"),
 ]
@@ -71,7 +71,7 @@ def load(folder):
 
 
 def compare(folder, model):
-    """The largest differences between logits: what adapters change, and what merging them does."""
+    """The largest differences between logits: those that adapters make, and those that merging makes."""
     adapter, merged = folder / "adapter", folder / "merged"
     for made in (adapter, merged):
         made.mkdir()

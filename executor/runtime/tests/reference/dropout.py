@@ -2,9 +2,9 @@
 
     python dropout.py
 
-Needs the packages that README.md names. It gives each rate of dropout in the configurations of `families.py` a
-number of its own, runs one forward pass, and writes to `dropout.json` for each of them the rates and every call of
-dropout: its rate, the elements of a sample that it is given, and how many such calls there are.
+Needs the packages that README.md names. It gives each rate of dropout in the configurations of `families.py` its
+own value, and runs one forward pass of each. To `dropout.json` it writes, for each configuration, the rates and the
+calls of dropout: the rate, the number of elements of a sample that are passed, and the number of such calls.
 """
 
 import collections
@@ -14,13 +14,13 @@ import transformers
 from families import BATCH, CONFIGS, batches, load
 from make import HERE, write_json
 
-# Rates that nothing but a classifier reads, or that zero whole layers.
+# Rates that only a classifier reads, or that zero whole layers.
 OTHERS = {"classifier_dropout", "layerdrop", "summary_first_dropout"}
 
 
 def rates(config):
     if config["model_type"] == "mpt":
-        # The library takes nothing but whole numbers here.
+        # The library takes only whole numbers here.
         return {"attn_config": config.get("attn_config", {}) | {"attn_pdrop": 1}}
     fields = transformers.AutoConfig.for_model(config["model_type"]).to_dict()
     names = sorted(name for name in fields if "drop" in name and name not in OTHERS)

@@ -10,8 +10,8 @@ each entry of `CONFIGS`, or for those that are named:
 - `tensors`, the names and shapes that transformers saves;
 - `loss`, `logits` and `gradients` of the first step, and `losses` and `final` parameters of the run.
 
-Parameters and inputs are not stored: `uniform` derives each from a name and an index, and whoever
-compares with these files does the same.
+Parameters and inputs are not stored: `uniform` derives each from a name and an index, and programs
+that compare with these files do the same.
 """
 
 import copy
@@ -35,10 +35,10 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
 
 BATCH = 2  # sequences or images
 SEQUENCE = 16  # tokens that have a target
-NUM_LOGITS = 6  # stored of each sequence's last position
+NUM_LOGITS = 6  # stored for each sequence's last position
 MTP_LOSS_WEIGHT = 0.3  # of the mean of the losses of modules for multi-token prediction
 
-# Configurations. Dropout is zero and sizes are as small as they can be while they differ from each other;
+# Configurations. Dropout is zero, and sizes are as small as possible while they differ from each other;
 # limits, windows and thresholds are so low that they take effect within the sequence. `pad_token_id` is
 # null where the family allows it, because the library leaves out the gradient of that row.
 
@@ -1047,7 +1047,7 @@ CONFIGS = {
         "sliding_window": 5,
     },
     "bert": BERT,
-    # So many tokens that the padding token is none of those that are drawn.
+    # A vocabulary so large that the padding token is not among the tokens that are drawn.
     "roberta": BERT
     | {
         "architectures": ["RobertaForMaskedLM"],
@@ -1142,8 +1142,8 @@ def uniform(name, count):
 
 
 def value(name, shape):
-    """Parameters of a tensor. Norms are near one; biases are not zero, so that no mistake in them goes
-    unseen."""
+    """Values of a tensor's parameters. Norms are near one, and biases are not zero, so that no mistake in
+    them goes unseen."""
     centre, scale = 0.0, 0.35
     if len(shape) == 1:
         centre, scale = (1.0 if name.endswith("weight") else 0.0), 0.2
@@ -1168,7 +1168,7 @@ def batches(config, dtype):
         match config["model_type"]:
             case "bert" | "roberta":
                 arguments["attention_mask"] = torch.ones_like(inputs)
-                # The position of the padding token would not depend on its place.
+                # The position of the padding token would not depend on its place in the sequence.
                 assert config["pad_token_id"] not in inputs.flatten().tolist()
             case "t5":
                 arguments |= {"decoder_input_ids": inputs, "use_cache": False}
@@ -1178,8 +1178,8 @@ def batches(config, dtype):
 
 
 class DeepseekV3WithModules(DeepseekV3ForCausalLM):
-    """DeepSeek-V3 with its modules for multi-token prediction, which transformers leaves out: what the paper (arXiv
-    2412.19437) has in section 2.2, with the library's layers, under the names of the released checkpoint."""
+    """DeepSeek-V3 with its modules for multi-token prediction, which transformers leaves out. They follow section 2.2
+    of the paper (arXiv 2412.19437), with the library's layers and the names of the released checkpoint."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -1190,11 +1190,11 @@ class DeepseekV3WithModules(DeepseekV3ForCausalLM):
             layer.eh_proj = torch.nn.Linear(2 * width, width, bias=False)
             layer.shared_head = torch.nn.ModuleDict({"norm": DeepseekV3RMSNorm(width, epsilon)})
             self.model.layers.append(layer)
-        # What the first module is given is not normalised yet.
+        # The input of the first module is not normalised yet.
         self.model.norm.register_forward_pre_hook(lambda _, inputs: setattr(self, "last_hidden", inputs[0]))
 
     def further_loss(self, targets):
-        """The modules' losses of the tokens after `targets`, times their weight; beyond the end there is none."""
+        """The modules' losses on the tokens after `targets`, times their weight; beyond the end there is no target."""
         hidden, modules = self.__dict__.pop("last_hidden"), self.model.layers[self.config.num_hidden_layers :]
         positions = torch.arange(targets.shape[1])[None]
         angles = self.model.rotary_emb(hidden, positions)
@@ -1213,7 +1213,7 @@ class DeepseekV3WithModules(DeepseekV3ForCausalLM):
 
 
 def load(config, dtype):
-    """The model as read from a folder that has its values under the names of a checkpoint."""
+    """The model, read from a folder that has its parameters under the names of a checkpoint."""
     Model = getattr(transformers, config["architectures"][0])
     if config.get("num_nextn_predict_layers"):
         Model = DeepseekV3WithModules
@@ -1223,7 +1223,7 @@ def load(config, dtype):
         fresh = Model(transformers.AutoConfig.from_pretrained(folder))
         shapes = {name: list(tensor.shape) for name, tensor in checkpoint(fresh).items()}
         if config["model_type"] == "t5" and not config["tie_word_embeddings"]:
-            # A fresh T5 model is always tied; one is untied that finds both weights in its checkpoint.
+            # A fresh T5 model is always tied; a model that finds both weights in its checkpoint is untied.
             shapes["lm_head.weight"] = shapes["shared.weight"]
         values = {name: value(name, shape) for name, shape in sorted(shapes.items())}
         safetensors.torch.save_file(values, folder / "model.safetensors", {"format": "pt"})
@@ -1248,7 +1248,7 @@ def gradients(model):
     holder = copy.deepcopy(model)
     with torch.no_grad():
         for place, parameter in zip(holder.parameters(), model.parameters()):
-            # What is not trained has no gradient.
+            # Parameters that are not trained have no gradient.
             place.copy_(torch.zeros_like(place) if parameter.grad is None else parameter.grad)
     return {
         name: {
@@ -1263,7 +1263,7 @@ def gradients(model):
 
 def train(config, dtype):
     model, shapes = load(config, dtype)
-    # Files may call a router's buffer otherwise than the model.
+    # Files may have another name for a router's buffer than the model.
     buffers = {name for name, _ in model.named_buffers()} | {name for name in shapes if "correction" in name}
     optimizer = make_optimizer(model, ADAMW)
     record = {"dtype": str(dtype).removeprefix("torch."), "config": config, "tensors": shapes}
@@ -1288,7 +1288,7 @@ def train(config, dtype):
 
 
 def rounded(item):
-    """The same with 13 significant digits, which are as many as two implementations agree on."""
+    """The same numbers with 13 significant digits, as many as two implementations agree on."""
     match item:
         case float():
             return float(f"{item:.13g}")

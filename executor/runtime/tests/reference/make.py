@@ -2,7 +2,7 @@
 
     python make.py
 
-Needs the packages that README.md names; takes ten seconds on one core. It writes beside itself
+Needs the packages that README.md names; takes ten seconds on one core. Into its own folder it writes
 `tokens.json`, the batches that all models train on, and for each model a folder with
 
 - `config.json`, as a user would have it;
@@ -120,7 +120,7 @@ SGD = {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.0
 
 
 class AllDouble(TorchFunctionMode):
-    """Computes in float64 what transformers casts to float32: norms, rotary angles, routing."""
+    """Computes in float64 the parts that transformers casts to float32: norms, rotary angles, routing."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         def double(value):
@@ -165,8 +165,8 @@ def checkpoint(model):
 
 
 def summary(model, tensor_of):
-    """Sum and L2 norm, in float64, of a tensor that belongs to each parameter, by its name in
-    `model.safetensors`."""
+    """Sum and L2 norm, in float64, of a tensor for each parameter (such as its gradient), by the
+    parameter's name in `model.safetensors`."""
     kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     with torch.no_grad():
         for parameter in model.parameters():
@@ -192,7 +192,7 @@ def make_optimizer(model, settings):
 
 
 def watch_routing(model):
-    """A list that gets, for each router and step, the least gap between the last expert that was
+    """A list that receives, for each router and step, the least gap between the last expert that was
     chosen and the first that was not, as a difference of probabilities."""
     gaps = []
 
@@ -246,7 +246,7 @@ def train(folder, tokens, settings, dtype, auxiliary_coefficient):
 
 
 def runs(name):
-    """What is run for a model: optimizer, type and coefficient of the auxiliary loss."""
+    """The runs of a model: optimizer, type and coefficient of the auxiliary loss."""
     for dtype in (torch.float32, torch.float64):
         yield ADAMW, dtype, 0.0
         if name == "llama":

@@ -2,8 +2,9 @@
 
     python mutated.py FOLDER COUNT [SEED]
 
-Needs the packages that README.md names; five configurations a second on one core. The records are as those of
-`families.py`, of three steps. `MUTATED=FOLDER cargo test -p executor-runtime --test it -- mutated` compares with them.
+Needs the packages that README.md names; takes a second for five configurations on one core. The records are like
+those of `families.py`, but of three steps. `MUTATED=FOLDER cargo test -p executor-runtime --test it -- mutated`
+compares the executor with them.
 """
 
 import contextlib
@@ -22,13 +23,13 @@ from families import CONFIGS, rounded, train
 from make import in_precision
 
 NUM_STEPS = 3
-MOST_TRIES = 12  # for each that is recorded
+MOST_TRIES = 12  # for each configuration that is recorded
 LARGEST_SIZE = 5000
 
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu", "tanh", "sigmoid", "gelu_fast"]
 WIDTHS = ["hidden", "intermediate", "n_embd", "d_model", "d_ff", "n_inner", "ffn_dim"]
 EXPERTS = ["expert", "n_group", "topk_group"]
-# What names the model, what the data depend on, and what transformers reads otherwise than it says.
+# Fields that name the model, that the data depend on, or that transformers reads differently than it says.
 KEPT = ["architectures", "model_type", "label", "vocab_size", "pad_token_id", "layer_types", "router_jitter_noise"]
 KEPT += ["max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "scoring_func", "topk_method"]
 KEPT += ["rope_type", "output_router_logits", "drop", "moe_layer_freq"]
@@ -98,7 +99,7 @@ def main():
         # Whether chosen experts have biases too differs between releases of the library.
         if config["model_type"] == "deepseek_v2" and config["mlp_bias"]:
             continue
-        # Most of what fails does so in ways of its own.
+        # Most configurations that fail do so each in its own way.
         with contextlib.suppress(Exception), in_precision(torch.float64):
             record = train(config, torch.float64)
             if all(map(math.isfinite, record["losses"])):

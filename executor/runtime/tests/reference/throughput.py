@@ -1,9 +1,9 @@
-"""Measures how many tokens a second PyTorch trains on this machine's CPU.
+"""Measures how many tokens per second PyTorch trains on this machine's CPU.
 
     python throughput.py throughput/config.json --threads 2
 
-A step is what the executor's is: forward, mean cross-entropy over all positions, backward, AdamW.
-Attention is PyTorch's fused kernel. With `--dtype bfloat16` parameters, gradients and optimizer
+A step is the same as the executor's: forward, mean cross-entropy over all positions, backward, AdamW.
+Attention is PyTorch's fused kernel. With `--dtype bfloat16`, parameters, gradients and optimizer
 state stay float32, and autocast computes in bfloat16. Prints JSON; needs the packages that README.md
 names.
 """

@@ -8,25 +8,25 @@ use clap::{Args, ValueEnum};
 use crate::cli::choices::{Backend, CommunicatorKind, parse_timeout};
 use crate::cli::measuring::{RanksArgs, ReportFormat};
 
-/// What is checked.
+/// Arguments of `executor check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// What is checked.
+    /// The backend to check.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub(crate) backend: Backend,
-    /// How long it may take in all, in minutes; what has no time left is skipped.
+    /// Time limit of the whole check, in minutes; checks for which no time is left are skipped.
     #[arg(long, value_name = "M", default_value = "10", value_parser = parse_minutes, allow_negative_numbers = true)]
     pub(crate) minutes: Duration,
-    /// Check these parts alone, and the device [default: all].
+    /// Check only these parts, and the device, which is always checked [default: all].
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<CheckPart>,
-    /// A cluster file with the data sheet of the GPU [default: that of the planner's which is of the GPU, if one is].
+    /// A cluster file with the data sheet of the GPU [default: the planner's cluster of this GPU, if there is one].
     #[arg(long, value_name = "FILE")]
     pub(crate) base: Option<PathBuf>,
-    /// What is printed.
+    /// Form of the result on stdout.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     pub(crate) format: ReportFormat,
-    /// Write what `--format json` prints.
+    /// Write the output of `--format json` to a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Write a cluster file of this machine, which the planner reads.
@@ -44,24 +44,24 @@ impl CheckArgs {
     }
 }
 
-/// A part of a check, in the order in which they are done.
+/// A part of a check; parts are done in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum CheckPart {
     /// Driver, compiler, devices.
     Device,
-    /// Memory, launches, the way to the host.
+    /// Memory, launches, the link to the host.
     Speeds,
-    /// Products of matrices.
+    /// Matrix products.
     Products,
     /// Collectives between devices, or between ranks that share one.
     Collectives,
-    /// Every operator with kernels of its own against the CPU.
+    /// Every operator that has its own kernels, compared with the CPU.
     Kernels,
-    /// Layouts against one rank on the CPU.
+    /// Layouts, compared with one rank on the CPU.
     Layouts,
     /// The same layouts with a process for each GPU, over NCCL.
     Nccl,
-    /// Tokens a second of a model, beside what the planner predicts.
+    /// Tokens per second of a model, next to the planner's prediction.
     Training,
 }
 
@@ -81,31 +81,31 @@ impl CheckPart {
     }
 }
 
-/// One part, checked by a process of its own: a device that fails takes no other part with it.
+/// One part, checked in its own process, so that a device that fails affects no other part.
 #[derive(Debug, Args)]
 pub(crate) struct PartArgs {
     /// The part.
     #[arg(value_enum)]
     pub(crate) part: CheckPart,
-    /// Where.
+    /// Where tensors are computed.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub(crate) backend: Backend,
-    /// How ranks reach each other, where each is a process.
+    /// How ranks communicate, where each is a process.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
-    /// How long it may take, in seconds.
+    /// Time limit, in seconds.
     #[arg(long, value_parser = parse_timeout)]
     pub(crate) seconds: Duration,
     /// A cluster file with the device's data sheet.
     #[arg(long)]
     pub(crate) sheet: Option<PathBuf>,
-    /// What the device reaches at most, in operations a second, where no data sheet says it.
+    /// The device's peak rate, in operations per second, where no data sheet has it.
     #[arg(long)]
     pub(crate) peak: Option<f64>,
 }
 
 impl PartArgs {
-    /// Arguments of one rank of those that a launcher started.
+    /// Arguments of one of the ranks that a launcher started.
     pub(super) fn ranks(&self) -> RanksArgs {
         RanksArgs {
             ranks: None,

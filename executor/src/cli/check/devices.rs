@@ -2,12 +2,14 @@
 
 use executor::calibration;
 use executor::check::CheckFinding;
+#[cfg(feature = "cuda")]
+use executor::check::first_line;
 use ir::units::Bytes;
 
 use crate::cli::choices::{Backend, CommunicatorKind};
 use crate::cli::start;
 
-/// Reports the devices of a backend, and what is needed to use them.
+/// Reports the devices of a backend, and the software that is needed to use them.
 ///
 /// # Errors
 ///
@@ -81,14 +83,10 @@ fn cuda(tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     let limit = Duration::from_secs(10);
     let version = NcclEngine::open(found[0].clone(), limit).map(|nccl| nccl.version());
     tell(match version {
-        // NCCL encodes version 2.26.3 as 22603.
-        Ok(Ok(version)) => {
-            let [major, minor, patch] = [version / 10_000, version / 100 % 100, version % 100];
-            CheckFinding::pass("NCCL", format!("{major}.{minor}.{patch}"))
-        }
+        Ok(Ok(version)) => CheckFinding::pass("NCCL", version),
         Err(error) if found.len() == 1 => CheckFinding::skip(
             "NCCL",
-            format!("one GPU needs none: {}", check_line(&error.to_string())),
+            format!("one GPU needs none: {}", first_line(&error.to_string())),
         ),
         Err(error) => failed(&error.to_string()),
         Ok(Err(error)) => failed(&error.to_string()),
@@ -96,19 +94,14 @@ fn cuda(tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Minimum share of free memory of a GPU that nothing else uses.
+/// Minimum share of a GPU's memory that is free if nothing else uses the GPU.
 #[cfg(feature = "cuda")]
 const LEAST_FREE: f64 = 0.8;
 
 #[cfg(feature = "cuda")]
 fn failed(said: &str) -> CheckFinding {
     let hint = "install `libnccl.so.2`; `--communicator local` goes through the host instead";
-    CheckFinding::fail("NCCL", check_line(said), hint)
-}
-
-#[cfg(feature = "cuda")]
-fn check_line(said: &str) -> String {
-    executor::check::first_line(said)
+    CheckFinding::fail("NCCL", first_line(said), hint)
 }
 
 /// Free memory of the first GPU; none where it is not known.

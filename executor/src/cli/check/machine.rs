@@ -18,8 +18,8 @@ use crate::cli::cluster;
 /// Source of each number in the file.
 const HOW: &str = "`executor check`";
 
-/// Share of a data sheet's peak from which a product's rate tells what the GPU sustains; a lower rate tells more about
-/// the product's kernel.
+/// Minimum share of a data sheet's peak at which a product's rate is taken as what the GPU sustains; a lower rate tells
+/// more about the product's kernel.
 const LEAST_SHARE: f64 = 0.5;
 
 /// All measurements that a check made of a machine.
@@ -33,7 +33,7 @@ pub(super) struct Measurements<'a> {
     pub(super) num_devices: usize,
 }
 
-/// Fields that are measured, each with how.
+/// Fields that are measured, each with a description of the measurement.
 const LINK: [&str; 2] =
     ["host_link_bandwidth_bytes_per_second", "64 MiB there and back, the slower"];
 const RATES: [&str; 2] = ["gpu.sustained_flops_per_second", "the fastest of its products"];
@@ -73,7 +73,7 @@ impl Measurements<'_> {
         rates.copied().reduce(f64::min).map(BytesPerSecond::new)
     }
 
-    /// The cluster file; an explanation where too little is known for one.
+    /// The cluster file; if too little is known for one, an explanation.
     pub(super) fn cluster(&self) -> Result<Cluster, String> {
         match (self.sheet, self.backend) {
             (Some(sheet), _) => Ok(self.with_sheet(sheet)),

@@ -41,10 +41,11 @@ use super::measuring::ReportFormat;
 pub(crate) use args::{CheckArgs, PartArgs};
 pub(crate) use part::part;
 
-/// Time beyond its limit after which a part is ended, so that it can finish its last measurement.
+/// Time that a part has beyond its limit to finish its last measurement, before it is ended.
 const GRACE: Duration = Duration::from_secs(45);
 
-/// Time left from which the CPU's kernels are measured with many models for a cluster file; with less, with two.
+/// Minimum of the time left with which, for a cluster file, the CPU's kernels are measured on many models; with less
+/// time, on two.
 const LONG: Duration = Duration::from_mins(5);
 
 /// Checks this machine: exit code 0 where nothing failed, else 1.
@@ -132,7 +133,7 @@ impl Check<'_> {
         part: CheckPart,
         limit: Duration,
     ) -> anyhow::Result<()> {
-        // The part skips what its time does not suffice for.
+        // The part skips checks for which its time does not suffice.
         let seconds = limit.as_secs_f64().max(0.1).to_string();
         command.args(["check-part", &word(&part), "--seconds", &seconds]);
         command.args(["--backend", &word(&self.args.backend)]);
@@ -155,7 +156,10 @@ impl Check<'_> {
         if let Some(peak) = peak {
             command.args(["--peak", &peak.to_string()]);
         }
-        heard(part, vec![command], limit)
+        let mut findings = Vec::new();
+        let listen = |line: &str| findings.extend(finding(line));
+        let ended = process::run(vec![command], limit + GRACE, listen)?;
+        Ok(concluded(part, findings, ended.failure))
     }
 
     /// Checks the device part, and looks up the GPU's data sheet.
@@ -204,7 +208,7 @@ impl Check<'_> {
         Ok(findings)
     }
 
-    /// Layouts with a process for each GPU: of two, four and eight GPUs, as far as there are that many.
+    /// Layouts with a process for each GPU, on two, four and eight GPUs, as far as the machine has them.
     fn nccl(&self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         if self.args.backend != Backend::Cuda || self.num_devices < 2 {
             let why = match self.args.backend {
@@ -320,6 +324,7 @@ impl Check<'_> {
     fn finish(&self) -> anyhow::Result<ExitCode> {
         let elapsed = self.start.elapsed();
         let counts = counts(&self.sections);
+        let [_, num_failed, _] = counts;
         let report = json(&word(&self.args.backend), &self.sections, elapsed);
         match self.args.format {
             ReportFormat::Table => {
@@ -342,28 +347,17 @@ impl Check<'_> {
                         framework(self.args.backend)
                     ));
                 }
-                Err(why) if counts.failed > 0 => {
+                Err(why) if num_failed > 0 => {
                     tell(&format!("warning: `{}` is not written: {why}", path.display()));
                 }
                 Err(why) => bail!("`{}` is not written: {why}", path.display()),
             }
         }
-        Ok(if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+        Ok(if num_failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 }
 
-/// Findings of a part's processes, with their failure, if any.
-fn heard(
-    part: CheckPart,
-    commands: Vec<Command>,
-    limit: Duration,
-) -> anyhow::Result<Vec<CheckFinding>> {
-    let mut findings = Vec::new();
-    let ended = process::run(commands, limit + GRACE, |line| findings.extend(finding(line)))?;
-    Ok(concluded(part, findings, ended.failure))
-}
-
-/// Adds to the findings a failure of the processes, or that time ran out before any finding.
+/// Adds to the findings that the processes failed, or that time ran out before any finding.
 fn concluded(
     part: CheckPart,
     mut findings: Vec<CheckFinding>,

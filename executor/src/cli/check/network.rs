@@ -31,7 +31,8 @@ pub(super) fn own_program() -> anyhow::Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 
-/// One command for each of `num_ranks` ranks, which meet at a port of this machine; `arguments` adds arguments to each.
+/// One command for each of `num_ranks` ranks, which meet at a port of this machine; `arguments` adds arguments to each
+/// command.
 pub(super) fn processes(
     num_ranks: usize,
     arguments: &dyn Fn(&mut Command),

@@ -32,7 +32,7 @@ pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
 #[expect(clippy::needless_pass_by_value, reason = "findings are handed over to whoever is told")]
 fn tell(finding: CheckFinding) {
     let line = serde_json::to_string(&finding).expect("findings print as JSON");
-    // An error is ignored: it means that nobody reads the findings any more.
+    // An error is ignored, as it means that nobody reads the findings any more.
     let _ = print_bytes(format!("{line}\n").as_bytes());
 }
 

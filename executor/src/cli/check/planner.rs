@@ -1,5 +1,5 @@
-//! The planner as a source of data sheets and predictions. It is another program, in this one's folder or on the path;
-//! without it a check goes on, and reports what is missing.
+//! The planner as a source of data sheets and predictions. It is another program, in this program's folder or on the
+//! path. Without it, a check continues and reports what is missing.
 
 use std::env::consts::EXE_SUFFIX;
 use std::ffi::OsString;

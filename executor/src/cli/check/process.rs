@@ -42,8 +42,8 @@ pub(super) fn run(
     run_by_turns(commands, limit, Duration::ZERO, heard)
 }
 
-/// [`run`] for processes that do one piece of work for each line on stdin, after which the first writes a line: all of
-/// them get lines until `turns` is over, and so end together.
+/// [`run`] for processes that do one piece of work for each line on stdin; after each, the first process writes a line.
+/// All of them get lines until `turns` is over, so they end together.
 pub(super) fn run_by_turns(
     commands: Vec<Command>,
     limit: Duration,
@@ -117,7 +117,7 @@ pub(super) fn run_by_turns(
     let codes = job.0.iter_mut().map(|child| child.wait().map(|status| status.code()));
     let codes = codes.collect::<Result<Vec<_>, _>>()?;
     let errors: Vec<String> = errors.into_iter().map(|it| it.join().unwrap_or_default()).collect();
-    // Of failed processes, one with an error message tells most.
+    // Among failed processes, one with an error message tells most.
     let failed = codes.iter().zip(&errors).filter(|(code, _)| **code != Some(0));
     let failed = failed.max_by_key(|(_, stderr)| stderr.contains("error: "));
     ended.failure = match failed {
@@ -179,7 +179,7 @@ impl Failure {
             Self::TooLong => return "it did not end in time".to_owned(),
             Self::Ended { code, stderr } => (code, stderr),
         };
-        if let Some(error) = stderr.split("error: ").nth(1).filter(|_| *code == Some(2)) {
+        if let Some((_, error)) = stderr.split_once("error: ").filter(|_| *code == Some(2)) {
             return error.trim().to_owned();
         }
         let how = match code {

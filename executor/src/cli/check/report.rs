@@ -17,14 +17,6 @@ pub(super) struct Section {
     pub(super) elapsed: Duration,
 }
 
-/// Numbers of findings by verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct VerdictCounts {
-    pub(super) passed: usize,
-    pub(super) failed: usize,
-    pub(super) skipped: usize,
-}
-
 /// Maximum width of the column of names.
 const WIDEST_NAME: usize = 36;
 
@@ -63,34 +55,28 @@ impl Section {
     }
 }
 
-pub(super) fn counts(sections: &[Section]) -> VerdictCounts {
-    let mut counts = VerdictCounts::default();
-    for finding in sections.iter().flat_map(|section| &section.findings) {
-        match finding.verdict {
-            Verdict::Pass => counts.passed += 1,
-            Verdict::Fail => counts.failed += 1,
-            Verdict::Skip => counts.skipped += 1,
-        }
-    }
-    counts
+/// Numbers of findings that passed, that failed and that were skipped.
+pub(super) fn counts(sections: &[Section]) -> [usize; 3] {
+    let findings = || sections.iter().flat_map(|section| &section.findings);
+    let count = |verdict| findings().filter(|finding| finding.verdict == verdict).count();
+    [Verdict::Pass, Verdict::Fail, Verdict::Skip].map(count)
 }
 
 /// The last line of the page.
-pub(super) fn summary(counts: VerdictCounts, elapsed: Duration) -> String {
-    let VerdictCounts { passed, failed, skipped } = counts;
+pub(super) fn summary([passed, failed, skipped]: [usize; 3], elapsed: Duration) -> String {
     let time = Seconds::new(elapsed.as_secs_f64());
     format!("{passed} passed, {failed} failed, {skipped} skipped in {time}\n")
 }
 
 /// The whole report as JSON.
 pub(super) fn json(backend: &str, sections: &[Section], elapsed: Duration) -> Value {
-    let counts = counts(sections);
+    let [passed, failed, skipped] = counts(sections);
     json!({
         "backend": backend,
-        "has_passed": counts.failed == 0,
-        "num_passed": counts.passed,
-        "num_failed": counts.failed,
-        "num_skipped": counts.skipped,
+        "has_passed": failed == 0,
+        "num_passed": passed,
+        "num_failed": failed,
+        "num_skipped": skipped,
         "elapsed_seconds": elapsed.as_secs_f64(),
         "sections": sections.iter().map(Section::json).collect::<Vec<_>>(),
     })

@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::program::{Decoded, Space};
 use super::space::{Global, Memories, name};
+use crate::number::word;
 use crate::recording::Usage;
 
 /// Position of a warp in its grid.
@@ -77,17 +78,4 @@ pub(super) fn store<G: Global>(
     let found = memories.bytes(place, bytes, thread, Usage::Write).ok_or(failed)?;
     found.copy_from_slice(&value.to_le_bytes()[..bytes]);
     Ok(())
-}
-
-/// At most eight bytes as a little-endian number.
-pub(super) fn word(bytes: &[u8]) -> u64 {
-    match bytes {
-        [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
-        [a, b] => u64::from(u16::from_le_bytes([*a, *b])),
-        _ => {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        }
-    }
 }

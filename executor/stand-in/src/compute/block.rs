@@ -102,7 +102,7 @@ fn run_block<G: Global>(
     }
 }
 
-/// Releases the barriers at which all expected threads have arrived. Returns whether there was one.
+/// Releases the barriers at which all expected threads have arrived. Returns whether there was such a barrier.
 fn release(warps: &mut [Warp], num_alive: u32) -> bool {
     let mut arrived: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     for (id, count) in warps.iter().flat_map(Warp::arrivals) {

@@ -4,8 +4,8 @@
 //!
 //! # Source
 //!
-//! NVIDIA, *PTX ISA* 8.8, section 9.7.14: "Matrix Fragments for WMMA" (how many registers there
-//! are), and "Matrix Fragments for mma.m16n8k4", "mma.m16n8k8" and "mma.m16n8k16".
+//! NVIDIA, *PTX ISA* 8.8, section 9.7.14: "Matrix Fragments for WMMA" (number of registers), and "Matrix Fragments for
+//! mma.m16n8k4", "mma.m16n8k8" and "mma.m16n8k16".
 
 use super::lanes::{Lanes, WIDTH};
 use crate::number::{Format, Rounding};
@@ -105,7 +105,7 @@ pub(super) struct Multiply {
 }
 
 impl Multiply {
-    /// The registers of D. Sums are as exact as binary64, more than PTX guarantees.
+    /// The registers of D. Sums are as exact as binary64, which is more than PTX guarantees.
     pub(super) fn compute(&self, [a, b, c]: [&[Lanes]; 3]) -> Vec<Lanes> {
         let (a, b, mut sums) = (self.a.matrix(a), self.b.matrix(b), self.c.matrix(c));
         let (inner, columns) = (self.a.columns, self.b.columns);

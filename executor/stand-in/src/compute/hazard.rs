@@ -1,8 +1,8 @@
 //! Race detection in shared memory: accesses without a barrier between them.
 //!
 //! Warps execute one after the other, so a missing barrier may have no effect here, although it has on a GPU. So the
-//! accesses since the last barrier are recorded: a warp must not read what another wrote since, nor write what another
-//! read or wrote.
+//! accesses since the last barrier are recorded: a warp must not read what another warp has written since, nor write
+//! what another warp has read or written since.
 
 /// Granularity of detection in bytes.
 const GRAIN: usize = 2;

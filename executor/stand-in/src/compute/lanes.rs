@@ -3,7 +3,7 @@
 /// Number of threads of a warp.
 pub(super) const WIDTH: usize = 32;
 
-/// The value of a register in each thread of a warp, as bits. Narrower values are in the lower bits.
+/// The value of a register in each thread of a warp, as bits. A value of fewer than 64 bits is in the lower bits.
 pub(super) type Lanes = [u64; WIDTH];
 
 /// Threads of a warp, a bit each.

@@ -11,7 +11,7 @@ pub(super) type Register = usize;
 pub enum Tf32 {
     /// Rounded to TF32, as on a GPU.
     Rounded,
-    /// Kept in binary32, which separates errors of a kernel from rounding.
+    /// Kept in binary32, which separates a kernel's errors from effects of rounding.
     Exact,
 }
 
@@ -34,7 +34,7 @@ pub struct DecodedKernel {
 
 /// An instruction.
 pub(super) struct Decoded {
-    /// The guard predicate, and true where the instruction executes if it is unset.
+    /// The guard predicate, and true where the instruction executes if the predicate is unset.
     pub(super) guard: Option<(Register, bool)>,
     pub(super) operation: Operation,
     /// The instruction's PTX.
@@ -51,7 +51,7 @@ pub(super) enum Special {
     Lane,
     Warp,
     NumWarps,
-    /// Masks of the lanes before the own lane, up to it, behind it, from it on, and of it alone.
+    /// Masks of lanes relative to the own lane: before it, up to it, after it, from it on, and the lane alone.
     MaskBelow,
     MaskUpTo,
     MaskAbove,
@@ -108,7 +108,7 @@ pub(super) enum Operation {
         sources: [Register; 2],
         at: Address,
     },
-    /// From global to shared memory; bytes behind the given ones are filled with zeros.
+    /// From global to shared memory; bytes after the given ones are filled with zeros.
     Copy {
         bytes: usize,
         given: Option<Register>,
@@ -172,7 +172,7 @@ pub(super) enum Together {
         dest: Register,
         value: Register,
     },
-    /// The first of the members, and a predicate that is true in it.
+    /// The first of the members, and a predicate that is true in that member.
     Elect {
         dest: Option<Register>,
         is_elected: Register,

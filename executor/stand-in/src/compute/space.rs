@@ -1,7 +1,7 @@
 //! State spaces of a thread.
 //!
-//! The upper bits of a generic address give its space. Addresses of global memory are those of the host, in which these
-//! bits are zero.
+//! The upper bits of a generic address give its space. Addresses of global memory are addresses of the host, in which
+//! these bits are zero.
 
 use super::hazard::Uses;
 use super::lanes::WIDTH;

@@ -147,8 +147,8 @@ impl Matrix<'_> {
     }
 }
 
-/// `ldmatrix`: each eight lanes give the row addresses of a matrix of 8 x 8 numbers of 16 bits, of which each lane gets
-/// two.
+/// `ldmatrix`: each group of eight lanes gives the row addresses of a matrix of 8 x 8 16-bit numbers. Each lane gets
+/// two numbers of each matrix.
 fn load_rows<G: Global>(
     warp: &mut Registers,
     (space, at): (Space, &Address),

@@ -1,15 +1,16 @@
 //! Execution of a program by the threads of a warp.
 
-use super::access::{Failed, WarpPosition, word};
+use super::access::{Failed, WarpPosition};
 use super::fault::Fault;
 use super::lanes::{Mask, WIDTH, lanes, mask_of};
 use super::program::{Decoded, DecodedKernel, Operation, Register, Space, Together};
 use super::registers::Registers;
 use super::space::{Global, Memories};
 use super::together;
+use crate::number::word;
 use crate::recording::Usage;
 
-/// Most instructions of a warp in a block: far more than any kernel of the executor needs.
+/// Upper bound of the number of instructions of a warp in a block: far more than any kernel of the executor needs.
 const MOST_INSTRUCTIONS: u64 = 200_000_000;
 
 /// A warp of a block.
@@ -21,7 +22,8 @@ pub(super) struct Warp {
     alive: Mask,
     /// Threads that wait at a barrier of the block.
     at_barrier: Mask,
-    /// The barrier of each of them, and the number of threads that it needs; zero if all.
+    /// The barrier at which each of these threads waits, and the number of threads that the barrier needs; zero if it
+    /// needs all threads.
     barriers: [(u64, u64); WIDTH],
     /// Threads that wait for others of their warp.
     waiting: Mask,
@@ -62,7 +64,7 @@ impl Warp {
         lanes(stuck).next().map(|lane| self.places[lane])
     }
 
-    /// The barriers at which threads wait, and the numbers of threads that they need.
+    /// The barriers at which threads wait, and the numbers of threads that the barriers need.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = (u64, u64)> {
         lanes(self.at_barrier).map(|lane| self.barriers[lane])
     }
@@ -92,7 +94,7 @@ impl Warp {
             let mask = lanes(ready)
                 .filter(|lane| self.places[*lane] == at)
                 .fold(0, |mask, lane| mask | 1 << lane);
-            // The next instruction of threads ahead, where both groups reconverge.
+            // The next instruction of the threads that are ahead, where both groups reconverge.
             let others = lanes(ready & !mask).map(|lane| self.places[lane]);
             let limit = others.min().unwrap_or(usize::MAX);
             loop {

@@ -41,7 +41,7 @@ pub enum Mistake {
     UseAfterFree,
     /// A use of memory that was never allocated.
     UseOutsideAllocations,
-    /// Calls of one NCCL group, which run concurrently, use the same memory.
+    /// Calls of one NCCL group use the same memory, although they run concurrently.
     UseWithinGroup,
 }
 

@@ -46,7 +46,7 @@ pub(super) enum Lost {
 }
 
 impl Memory {
-    /// Adds an allocation. With a stamp, it exists only for those who know the stamp.
+    /// Adds an allocation. With a stamp, it exists only for streams and threads that know the stamp.
     pub(super) fn allocate(&mut self, range: Range, index: usize, stamp: Option<Stamp>) {
         let old: Vec<u64> = self.gone.range(..range.end).map(|(start, _)| *start).collect();
         for start in old {
@@ -90,8 +90,8 @@ impl Memory {
         }
     }
 
-    /// Passes all earlier uses that a use must come after to `show`, with the bytes that both use; then records the use
-    /// itself.
+    /// Passes to `show` all earlier uses that must come before this use, each with the bytes that both use. Then
+    /// records this use.
     pub(super) fn access(
         &mut self,
         range: Range,

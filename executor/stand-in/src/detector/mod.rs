@@ -3,11 +3,11 @@
 //! Each stream and each thread has a vector clock ([`crate::clock`]). A stream merges the clock of the thread that
 //! enqueues work on it, and those of the events that it waits for; a thread merges the clocks of what it has waited
 //! for. Two uses of the same bytes, at least one of which writes, must be ordered: the clock of the later one's stream
-//! must include the earlier one's end when the later one is enqueued. All other pairs are reported, whether they went
-//! well this time or not.
+//! must include the earlier one's end when the later one is enqueued. All other pairs are reported, whether or not they
+//! were harmless in this run.
 //!
-//! For each byte the last write and each stream's last read since are stored. That is enough: a clock without an
-//! earlier use of a stream does not include its later ones either.
+//! For each byte, the last write and each stream's last read since that write are stored. That is enough: a clock that
+//! does not include an earlier use by a stream does not include the stream's later uses either.
 
 mod finding;
 mod memory;
@@ -17,23 +17,21 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::clock::{Agent, Clock, Stamp};
-use crate::recording::{
-    Access, Effect, EventId, NamedAccesses, Range, Recording, StreamId, StreamKind, Usage,
-};
+use crate::recording::{Access, Effect, EventId, NamedAccesses, Range, Recording, StreamId, Usage};
 use finding::{Collected, Use};
 pub use finding::{MemoryFinding, Mistake, ReportedUse};
 use memory::{Memory, Touch};
 
 /// Assumption about the order between threads.
 ///
-/// Locks, channels and reference counts order threads, and a driver sees none of them.
+/// Locks, channels and reference counts order threads, but a driver sees none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostOrder {
-    /// All that any thread did or saw before, in the order of the recording. Findings are errors, however threads are
-    /// synchronised.
+    /// A thread knows all that any thread did or saw before, in the order of the recording. Findings are errors,
+    /// however threads are synchronised.
     AsRecorded,
-    /// Nothing, except that streams, events and memory exist before other threads use them. Findings may be ordered by
-    /// synchronisation that is not seen.
+    /// A thread knows nothing of other threads, except that streams, events and memory exist before other threads use
+    /// them. Findings may be ordered by synchronisation that the driver does not see.
     WithinThreads,
 }
 
@@ -130,7 +128,7 @@ impl Detector<'_> {
         if let Some(host) = self.threads.get(&thread) {
             clock.join(host);
         }
-        for other in self.implicit(stream) {
+        for other in self.recording.implicitly_ordered_with(stream) {
             if let Some(other) = self.streams.get(&other) {
                 clock.join(other);
             }
@@ -145,21 +143,6 @@ impl Detector<'_> {
         let clock = self.threads.entry(thread).or_default();
         let stamp = clock.tick(Agent::Thread(thread));
         (clock.clone(), stamp)
-    }
-
-    /// The streams that a stream waits for implicitly: between the default stream of a device and its blocking streams.
-    fn implicit(&self, stream: StreamId) -> Vec<StreamId> {
-        let Some(own) = self.recording.streams.get(stream.0 as usize) else { return Vec::new() };
-        let waits_for = match own.kind {
-            StreamKind::Default => StreamKind::Blocking,
-            StreamKind::Blocking => StreamKind::Default,
-            StreamKind::NonBlocking => return Vec::new(),
-        };
-        let streams = (0..).map(StreamId).zip(&self.recording.streams);
-        streams
-            .filter(|(_, facts)| facts.device == own.device && facts.kind == waits_for)
-            .map(|(id, _)| id)
-            .collect()
     }
 
     fn free(&mut self, index: usize, thread: u32, start: u64, stream: Option<StreamId>) {

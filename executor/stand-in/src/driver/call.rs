@@ -12,7 +12,8 @@ pub(super) type Outcome = Result<(), Code>;
 /// Polling period of a thread that waits.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// Most polls of a wait, five minutes in all. Before the first message, another rank may have to compile its kernels.
+/// Upper bound of the number of polls of a wait, five minutes in all. Before the first message, another rank may have
+/// to compile its kernels.
 const MOST_NAPS: u32 = 300_000;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
@@ -23,7 +24,7 @@ pub(super) fn state() -> MutexGuard<'static, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call, unless it is planned to fail or a sticky error has occurred.
+/// Runs a call, unless the call is planned to fail or a sticky error has occurred.
 pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcome) -> i32 {
     let mut state = state();
     let is_cublas = name.starts_with("cublas");
@@ -42,7 +43,7 @@ pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcom
             outcome = Err(Code::LAUNCH_TIMEOUT);
             break;
         }
-        // Unlocked, so that other threads can run or abort what is waited for.
+        // The state is unlocked, so that other threads can run or abort the work that is waited for.
         drop(state);
         std::thread::sleep(NAP);
         state = self::state();

@@ -21,7 +21,7 @@ impl Code {
     pub(super) const LAUNCH_FAILED: Self = Self(719);
     pub(super) const UNKNOWN: Self = Self(999);
 
-    /// For [`super::call`] alone: the call must be repeated, as its wait is not over.
+    /// Used only by [`super::call`]: the call must be repeated, because its wait is not over.
     pub(super) const AGAIN: Self = Self(-1);
 
     pub(super) const CUBLAS_NOT_INITIALIZED: Self = Self(1);
@@ -71,18 +71,6 @@ pub(super) fn cuda_name(code: i32) -> &'static CStr {
         719 => c"CUDA_ERROR_LAUNCH_FAILED",
         801 => c"CUDA_ERROR_NOT_SUPPORTED",
         _ => c"CUDA_ERROR_UNKNOWN",
-    }
-}
-
-/// cuBLASLt's name of a status.
-pub(super) fn cublas_name(code: i32) -> &'static CStr {
-    match code {
-        0 => c"CUBLAS_STATUS_SUCCESS",
-        1 => c"CUBLAS_STATUS_NOT_INITIALIZED",
-        7 => c"CUBLAS_STATUS_INVALID_VALUE",
-        13 => c"CUBLAS_STATUS_EXECUTION_FAILED",
-        15 => c"CUBLAS_STATUS_NOT_SUPPORTED",
-        _ => c"CUBLAS_STATUS_INTERNAL_ERROR",
     }
 }
 

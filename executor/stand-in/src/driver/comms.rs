@@ -17,9 +17,6 @@ pub(super) struct Comms {
 /// A rank's membership of a communicator.
 pub(super) struct Comm {
     pub(super) member: Member,
-    pub(super) device: u32,
-    /// True where calls return after their work was enqueued.
-    pub(super) is_blocking: bool,
     /// Number of queries that still return "in progress"; none if that never ends.
     pub(super) polls_left: Option<u32>,
     /// Calls that are enqueued once the state is no longer "in progress".
@@ -72,11 +69,11 @@ pub(super) struct Start {
     pub(super) stream: usize,
     pub(super) parts: Vec<NamedAccesses>,
     pub(super) calls: Vec<MemberCall>,
-    /// True where it never ends, as another rank is missing.
+    /// True where the call never ends because another rank is missing.
     pub(super) is_stuck: bool,
 }
 
-/// Number of queries of a non-blocking communicator that return "in progress".
+/// Number of queries of a communicator that return "in progress".
 pub(super) const POLLS: u32 = 2;
 
 impl Comms {
@@ -86,10 +83,8 @@ impl Comms {
 
     /// The communicator of a handle, if it has not ended.
     pub(super) fn get(&mut self, handle: usize) -> Result<&mut Comm, Code> {
-        let is_there = |comm: &&mut Comm| {
-            [MemberState::Open, MemberState::Finalised].contains(&comm.member.ending)
-        };
-        self.comms.get_mut(&handle).filter(is_there).ok_or(Code::NCCL_INVALID_ARGUMENT)
+        let is_open = |comm: &&mut Comm| comm.member.ending == MemberState::Open;
+        self.comms.get_mut(&handle).filter(is_open).ok_or(Code::NCCL_INVALID_ARGUMENT)
     }
 
     /// Returns whether streams still wait for the ranks of a communicator.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use super::failures::Failures;
 use crate::compute::Tf32;
 
-/// Configuration of the process. Variables that are not set, or invalid, leave the defaults, one H100.
+/// Configuration of the process. For variables that are not set or invalid, the defaults hold, which are those of one
+/// H100.
 pub(super) struct Config {
     /// Visible devices, by their numbers on the machine.
     pub(super) devices: Vec<u32>,
@@ -24,8 +25,8 @@ pub(super) struct Config {
     pub(super) computes: bool,
     /// Treatment of TF32 operands: binary32 by `STAND_IN_TF32=exact`.
     pub(super) tf32: Tf32,
-    /// Text to replace in kernels, from `STAND_IN_PLANT`: `name:text:other`, for the first such text of each kernel
-    /// with that in its name.
+    /// Text to replace in kernels, from `STAND_IN_PLANT`: `name:text:other` replaces the first `text` of each kernel
+    /// whose name contains `name` by `other`.
     pub(super) planted: Option<[String; 3]>,
     /// Planned failures of calls.
     pub(super) failures: Failures,

@@ -11,7 +11,7 @@ thread_local! {
     pub(super) static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The number of users of each device's primary context. The last one's release destroys the context.
+/// The number of users of each device's primary context. When the last user releases the context, it is destroyed.
 static USERS: Mutex<BTreeMap<u32, u32>> = Mutex::new(BTreeMap::new());
 
 /// Adds a user to a device's primary context.
@@ -27,8 +27,8 @@ pub(super) fn release(device: u32) -> Result<(), Code> {
     Ok(())
 }
 
-/// Returns whether a device's primary context is there.
-pub(super) fn is_active(device: u32) -> bool {
+/// Returns whether a device's primary context exists.
+fn is_active(device: u32) -> bool {
     USERS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

@@ -1,10 +1,10 @@
-//! Copies and fills.
+//! Copies.
 //!
-//! Copies to and from pageable memory of the host are synchronous, as in the driver: the source may be changed after
-//! the call, and the result is there. They count as waits of the host.
+//! Copies to and from pageable memory of the host are synchronous, as in the driver: after the call the source may be
+//! changed, and the result is complete. These copies count as waits of the host.
 #![expect(unsafe_code, reason = "functions of C take pointers")]
 
-use std::ffi::{c_uchar, c_uint};
+use std::ffi::c_uint;
 use std::sync::Arc;
 
 use super::call::{Outcome, exported};
@@ -49,17 +49,6 @@ exported! {
         copy(state, "cuMemcpyDtoHAsync", stream, device(from), host(to), row(bytes))
     }
 
-    fn cuMemcpyDtoDAsync_v2(state, to: u64, from: u64, bytes: usize, stream: usize) {
-        let stream = state.stream(stream)?.id;
-        copy(state, "cuMemcpyDtoDAsync", stream, device(from), device(to), row(bytes))
-    }
-
-    fn cuMemcpyPeerAsync(state, to: u64, _to_context: usize, from: u64, _from_context: usize,
-        bytes: usize, stream: usize) {
-        let stream = state.stream(stream)?.id;
-        copy(state, "cuMemcpyPeerAsync", stream, device(from), device(to), row(bytes))
-    }
-
     fn cuMemcpyHtoD_v2(state, to: u64, from: u64, bytes: usize) {
         let stream = state.stream(0)?.id;
         state.must_be_idle(stream)?;
@@ -74,11 +63,6 @@ exported! {
         copy(state, "cuMemcpyDtoH", stream, device(from), host(to), row(bytes))?;
         state.see("cuMemcpyDtoH", Effect::SeeStream(stream));
         Ok(())
-    }
-
-    fn cuMemcpyDtoD_v2(state, to: u64, from: u64, bytes: usize) {
-        let stream = state.stream(0)?.id;
-        copy(state, "cuMemcpyDtoD", stream, device(from), device(to), row(bytes))
     }
 
     fn cuMemcpy2DAsync_v2(state, what: *const Copy2d, stream: usize) {
@@ -106,16 +90,6 @@ exported! {
         let size = (what.width as u64, what.height as u64);
         copy(state, "cuMemcpy2DAsync", stream, from, to, size)
     }
-
-    fn cuMemsetD8Async(state, at: u64, value: c_uchar, bytes: usize, stream: usize) {
-        let stream = state.stream(stream)?.id;
-        fill(state, "cuMemsetD8Async", stream, at, value, bytes)
-    }
-
-    fn cuMemsetD8_v2(state, at: u64, value: c_uchar, bytes: usize) {
-        let stream = state.stream(0)?.id;
-        fill(state, "cuMemsetD8", stream, at, value, bytes)
-    }
 }
 
 fn host(start: u64) -> End {
@@ -135,7 +109,7 @@ fn row(bytes: usize) -> (u64, u64) {
 ///
 /// # Safety
 ///
-/// The memory of the host is valid, at both ends.
+/// Where an end of the copy is memory of the host, it is valid.
 unsafe fn copy(
     state: &mut State,
     name: &str,
@@ -158,7 +132,7 @@ unsafe fn copy(
     }
     for end in [&from, &to] {
         if !end.is_host && !state.space.holds(whole(end)) {
-            // A GPU may also go on, with whatever memory is there.
+            // A GPU may also continue, and use whatever memory is there.
             state.misuse(format!("{name} beyond what is allocated"));
             record(state, name, stream, &from, &to, (width, height));
             return Err(Code::ILLEGAL_ADDRESS);
@@ -210,22 +184,4 @@ fn record(state: &mut State, name: &str, stream: StreamId, from: &End, to: &End,
     if writes_pageable {
         state.record(Effect::SeeStream(stream));
     }
-}
-
-/// Fills memory of a device.
-fn fill(
-    state: &mut State,
-    name: &str,
-    stream: StreamId,
-    at: u64,
-    value: u8,
-    bytes: usize,
-) -> Outcome {
-    let range = Range::new(at, bytes as u64);
-    if !state.space.holds(range) {
-        state.misuse(format!("{name} beyond what is allocated"));
-        return Err(Code::ILLEGAL_ADDRESS);
-    }
-    state.record_work(stream, &Arc::from(name), vec![Access { range, usage: Usage::Write }]);
-    state.give(stream, Task::Fill { range, value })
 }

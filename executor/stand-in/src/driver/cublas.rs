@@ -1,23 +1,24 @@
 //! The functions of cuBLASLt for products of matrices.
 //!
-//! A product is checked against NVIDIA's documentation, recorded with its reads and writes, including its workspace,
-//! and computed if kernels are.
+//! A product is checked against NVIDIA's documentation and recorded with its reads and writes, including those of its
+//! workspace. It is computed if kernels are computed.
 //!
 //! # Source
 //!
 //! NVIDIA, *cuBLAS* 12.9, section 3.4.
 #![expect(unsafe_code, reason = "these are functions of C")]
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::Arc;
 
 use super::call::{Outcome, exported, put};
-use super::codes::{Code, cublas_name};
+use super::codes::Code;
 use super::descriptors::{Attribute, Description, Preference};
 use super::state::State;
 use super::task::Task;
-use crate::product::{ComputeType, CudaDataType, MatrixLayout, Operands, Product, ProductRefusal};
+use crate::number::word;
+use crate::product::{ComputeType, MatrixLayout, Operands, Product, ProductRefusal, cuda_format};
 use crate::recording::{Access, Range, Usage};
 
 /// `cublasLtMatmulAlgo_t`: the problem that an algorithm was found for. NVIDIA does not document its content.
@@ -45,23 +46,19 @@ const MAGIC: u64 = 0x616c_676f_7269_7468;
 /// Alignment of workspaces in bytes.
 const WORKSPACE_ALIGN: u64 = 16;
 
-/// Workspace that an algorithm asks for if it may, so that conflicting uses are noticed.
+/// Bytes of workspace that an algorithm asks for if it is allowed any, so that conflicting uses are noticed.
 const WORKSPACE_BYTES: u64 = 1 << 20;
 
 exported! {
     fn cublasLtCreate(state, handle: *mut usize) {
         let new = state.new_handle();
-        state.descriptors.add_handle(new);
+        state.descriptors.handles.insert(new);
         put(handle, new)
-    }
-
-    fn cublasLtDestroy(state, handle: usize) {
-        state.descriptors.remove_handle(handle)
     }
 
     fn cublasLtMatmulDescCreate(state, description: *mut usize, compute: c_int, scale: c_int) {
         let new = state.new_handle();
-        state.descriptors.add_product(new, Description::new(compute, scale)?);
+        state.descriptors.products.insert(new, Description::new(compute, scale)?);
         put(description, new)
     }
 
@@ -72,16 +69,12 @@ exported! {
         recorded(state, "cublasLtMatmulDescSetAttribute", number, outcome)
     }
 
-    fn cublasLtMatmulDescDestroy(state, description: usize) {
-        state.descriptors.remove(description)
-    }
-
     fn cublasLtMatrixLayoutCreate(state, layout: *mut usize, element: c_int, rows: u64,
         columns: u64, leading: i64) {
-        let element = CudaDataType::of(element).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
+        let element = cuda_format(element).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
         let leading = u64::try_from(leading).map_err(|_| Code::CUBLAS_INVALID_VALUE)?;
         let new = state.new_handle();
-        state.descriptors.add_layout(new, MatrixLayout::new(element, rows, columns, leading));
+        state.descriptors.layouts.insert(new, MatrixLayout::new(element, rows, columns, leading));
         put(layout, new)
     }
 
@@ -92,13 +85,9 @@ exported! {
         recorded(state, "cublasLtMatrixLayoutSetAttribute", number, outcome)
     }
 
-    fn cublasLtMatrixLayoutDestroy(state, layout: usize) {
-        state.descriptors.remove(layout)
-    }
-
     fn cublasLtMatmulPreferenceCreate(state, preference: *mut usize) {
         let new = state.new_handle();
-        state.descriptors.add_preference(new, Preference::new());
+        state.descriptors.preferences.insert(new, Preference::new());
         put(preference, new)
     }
 
@@ -110,7 +99,7 @@ exported! {
     }
 
     fn cublasLtMatmulPreferenceDestroy(state, preference: usize) {
-        state.descriptors.remove(preference)
+        state.descriptors.remove_preference(preference)
     }
 
     fn cublasLtMatmulAlgoGetHeuristic(state, handle: usize, description: usize, a: usize,
@@ -144,34 +133,6 @@ exported! {
         let workspace = Range::new(workspace, workspace_bytes as u64);
         multiply(state, &product, &operands, algorithm, workspace, stream)
     }
-}
-
-/// The version of the library, of 12.9.1.
-// SAFETY: cuBLASLt, which alone defines this name too, is not loaded together with this library.
-#[unsafe(no_mangle)]
-extern "C" fn cublasLtGetVersion() -> usize {
-    120_901
-}
-
-/// The version of the CUDA runtime of the library.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-extern "C" fn cublasLtGetCudartVersion() -> usize {
-    12_090
-}
-
-/// The name of a status.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-extern "C" fn cublasLtGetStatusName(code: c_int) -> *const c_char {
-    cublas_name(code).as_ptr()
-}
-
-/// The text of a status, equal to its name.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-extern "C" fn cublasLtGetStatusString(code: c_int) -> *const c_char {
-    cublas_name(code).as_ptr()
 }
 
 /// The bytes of an attribute's value.
@@ -300,10 +261,8 @@ fn multiply(
 pub(super) fn compute(product: &Product, operands: &Operands) {
     let read = |address: u64, bytes: usize| {
         let at = std::ptr::with_exposed_provenance::<u8>(address as usize);
-        let mut word = [0; 8];
         // SAFETY: it is within memory that the product reads, which is allocated.
-        word[..bytes].copy_from_slice(unsafe { slice::from_raw_parts(at, bytes) });
-        u64::from_le_bytes(word)
+        word(unsafe { slice::from_raw_parts(at, bytes) })
     };
     let mut write = |address: u64, bytes: usize, bits: u64| {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::codes::Code;
-use crate::product::{ComputeType, CudaDataType, MatrixLayout, Product, StorageOrder};
+use crate::number::Format;
+use crate::product::{ComputeType, MatrixLayout, Product, StorageOrder, cuda_format};
 
 /// All live objects by handle.
 #[derive(Default)]
 pub(super) struct Descriptors {
-    handles: BTreeSet<usize>,
-    products: BTreeMap<usize, Description>,
-    layouts: BTreeMap<usize, MatrixLayout>,
-    preferences: BTreeMap<usize, Preference>,
+    pub(super) handles: BTreeSet<usize>,
+    pub(super) products: BTreeMap<usize, Description>,
+    pub(super) layouts: BTreeMap<usize, MatrixLayout>,
+    pub(super) preferences: BTreeMap<usize, Preference>,
 }
 
 /// A product without its matrices.
@@ -56,8 +57,8 @@ impl Attribute<'_> {
         u64::try_from(self.i64()?).map_err(|_| Code::CUBLAS_INVALID_VALUE)
     }
 
-    fn element(&self) -> Result<CudaDataType, Code> {
-        CudaDataType::of(self.i32()?).ok_or(Code::CUBLAS_NOT_SUPPORTED)
+    fn element(&self) -> Result<Format, Code> {
+        cuda_format(self.i32()?).ok_or(Code::CUBLAS_NOT_SUPPORTED)
     }
 
     fn is_transposed(&self) -> Result<bool, Code> {
@@ -77,7 +78,7 @@ impl Attribute<'_> {
 impl Description {
     pub(super) fn new(compute: i32, scale: i32) -> Result<Self, Code> {
         let compute_type = ComputeType::of(compute).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
-        if CudaDataType::of(scale) != Some(compute_type.scale()) {
+        if cuda_format(scale) != Some(compute_type.scale()) {
             return Err(Code::CUBLAS_NOT_SUPPORTED);
         }
         Ok(Self { compute_type, transposes_a: false, transposes_b: false })
@@ -92,7 +93,8 @@ impl Description {
             }
             1 if attribute.element()? == self.compute_type.scale() => {}
             // Scalars on the host; C not transposed; all of D; no epilogue.
-            2 | 5 | 6 => attribute.must_be(0)?,
+            2 | 5 => attribute.must_be(0)?,
+            6 => attribute.must_be(2)?,
             7 => attribute.must_be(1)?,
             3 => self.transposes_a = attribute.is_transposed()?,
             4 => self.transposes_b = attribute.is_transposed()?,
@@ -153,22 +155,6 @@ impl Preference {
 }
 
 impl Descriptors {
-    pub(super) fn add_handle(&mut self, handle: usize) {
-        self.handles.insert(handle);
-    }
-
-    pub(super) fn add_product(&mut self, handle: usize, description: Description) {
-        self.products.insert(handle, description);
-    }
-
-    pub(super) fn add_layout(&mut self, handle: usize, layout: MatrixLayout) {
-        self.layouts.insert(handle, layout);
-    }
-
-    pub(super) fn add_preference(&mut self, handle: usize, preference: Preference) {
-        self.preferences.insert(handle, preference);
-    }
-
     pub(super) fn set_product(&mut self, handle: usize, set: &Attribute<'_>) -> Result<(), Code> {
         self.products.get_mut(&handle).ok_or(Code::CUBLAS_INVALID_VALUE)?.set(set)
     }
@@ -186,16 +172,8 @@ impl Descriptors {
         self.preferences.get_mut(&handle).ok_or(Code::CUBLAS_INVALID_VALUE)?.set(set)
     }
 
-    pub(super) fn remove_handle(&mut self, handle: usize) -> Result<(), Code> {
-        self.handles.remove(&handle).then_some(()).ok_or(Code::CUBLAS_NOT_INITIALIZED)
-    }
-
-    /// Destroys a description, a layout or a preference.
-    pub(super) fn remove(&mut self, handle: usize) -> Result<(), Code> {
-        let is_there = self.products.remove(&handle).is_some()
-            || self.layouts.remove(&handle).is_some()
-            || self.preferences.remove(&handle).is_some();
-        if is_there { Ok(()) } else { Err(Code::CUBLAS_INVALID_VALUE) }
+    pub(super) fn remove_preference(&mut self, handle: usize) -> Result<(), Code> {
+        self.preferences.remove(&handle).map(drop).ok_or(Code::CUBLAS_INVALID_VALUE)
     }
 
     /// Fails if there is no such handle of the library.

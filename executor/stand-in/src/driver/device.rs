@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use super::call::{exported, put};
 use super::codes::{Code, cuda_name};
-use super::context::{CURRENT, current, is_active, release, retain};
+use super::context::{CURRENT, current, release, retain};
 use super::state::State;
 use crate::launch::DeviceLimits;
 use crate::recording::Effect;
@@ -65,18 +65,6 @@ exported! {
         put(uuid, uuid_of(state, device)?)
     }
 
-    fn cuDeviceGetPCIBusId(state, name: *mut c_char, len: c_int, device: c_int) {
-        let index = known(state, device)?;
-        let text = format!("0000:{index:02x}:00.0\0");
-        if text.len() > len as usize {
-            return Err(Code::INVALID_VALUE);
-        }
-        for (index, byte) in text.bytes().enumerate() {
-            put(name.wrapping_add(index), byte.cast_signed() as c_char)?;
-        }
-        Ok(())
-    }
-
     fn cuDeviceTotalMem_v2(state, bytes: *mut usize, device: c_int) {
         known(state, device)?;
         put(bytes, state.config.memory_bytes as usize)
@@ -85,10 +73,6 @@ exported! {
     fn cuDeviceGetAttribute(state, value: *mut c_int, attribute: c_int, device: c_int) {
         known(state, device)?;
         put(value, attribute_of(state, attribute))
-    }
-
-    fn cuDeviceCanAccessPeer(state, value: *mut c_int, _device: c_int, _peer: c_int) {
-        put(value, 0)
     }
 
     fn cuDevicePrimaryCtxRetain(state, context: *mut usize, device: c_int) {
@@ -102,32 +86,13 @@ exported! {
         release(device as u32)
     }
 
-    fn cuDevicePrimaryCtxGetState(state, device: c_int, flags: *mut c_uint, active: *mut c_int) {
-        known(state, device)?;
-        put(flags, 0)?;
-        put(active, c_int::from(is_active(device as u32)))
-    }
-
     fn cuCtxSetCurrent(state, context: usize) {
         CURRENT.set(device_of(state, context)?);
         Ok(())
     }
 
-    fn cuCtxPushCurrent_v2(state, context: usize) {
-        CURRENT.set(device_of(state, context)?);
-        Ok(())
-    }
-
-    fn cuCtxPopCurrent_v2(state, context: *mut usize) {
-        put(context, CURRENT.take().map_or(0, |device| FIRST_CONTEXT + device as usize))
-    }
-
     fn cuCtxGetCurrent(state, context: *mut usize) {
         put(context, CURRENT.get().map_or(0, |device| FIRST_CONTEXT + device as usize))
-    }
-
-    fn cuCtxGetDevice(state, device: *mut c_int) {
-        put(device, current()? as c_int)
     }
 
     fn cuCtxSynchronize(state) {
@@ -135,19 +100,6 @@ exported! {
         state.device_must_be_idle(device)?;
         state.see("cuCtxSynchronize", Effect::SeeDevice(device));
         Ok(())
-    }
-
-    fn cuCtxSetFlags(state, _flags: c_uint) {
-        Ok(())
-    }
-
-    fn cuCtxSetBlockingSync(state) {
-        Ok(())
-    }
-
-    fn cuCtxGetStreamPriorityRange(state, least: *mut c_int, greatest: *mut c_int) {
-        put(least, 0)?;
-        put(greatest, -5)
     }
 
     fn cuMemGetInfo_v2(state, free: *mut usize, total: *mut usize) {
@@ -171,13 +123,7 @@ unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> 
     unsafe { cuGetErrorName(code, text) }
 }
 
-/// Writes the report now, for a program that does not end.
-#[unsafe(no_mangle)]
-extern "C" fn stand_in_report() {
-    super::call::state().write_report();
-}
-
-/// The number on the machine of a device.
+/// The number that a device has on the machine.
 fn known(state: &State, device: c_int) -> Result<u32, Code> {
     let index = usize::try_from(device).ok().and_then(|device| state.config.devices.get(device));
     index.copied().ok_or(Code::INVALID_DEVICE)

@@ -31,10 +31,6 @@ exported! {
         put(module, handle)
     }
 
-    fn cuModuleUnload(state, module: usize) {
-        state.kernels.modules.remove(&module).map(drop).ok_or(Code::INVALID_HANDLE)
-    }
-
     fn cuModuleGetFunction(state, function: *mut usize, module: usize, name: *const c_char) {
         let text = state.kernels.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
         let name = CStr::from_ptr(name).to_string_lossy();
@@ -59,17 +55,6 @@ exported! {
             function.allowed_bytes = Some(bytes);
         }
         Ok(())
-    }
-
-    fn cuFuncGetAttribute(state, value: *mut c_int, attribute: c_int, function: usize) {
-        let function = state.kernels.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
-        let limits = DeviceLimits::of(state.config.architecture);
-        put(value, match attribute {
-            0 => function.kernel.max_threads.unwrap_or(limits.threads) as c_int,
-            1 => function.kernel.shared_bytes as c_int,
-            MAX_SHARED_BYTES => function.allowed_bytes.unwrap_or(limits.shared_bytes) as c_int,
-            _ => 0,
-        })
     }
 
     fn cuLaunchKernel(state, function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,

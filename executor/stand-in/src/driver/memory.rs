@@ -1,7 +1,5 @@
 //! Allocation and freeing of memory.
 
-use std::ffi::{c_int, c_uint, c_void};
-
 use super::call::{Outcome, exported, put};
 use super::codes::Code;
 use super::context::current;
@@ -17,26 +15,6 @@ exported! {
 
     fn cuMemAllocAsync(state, address: *mut u64, bytes: usize, stream: usize) {
         put(address, allocate_on(state, bytes, stream)?)
-    }
-
-    fn cuMemAllocFromPoolAsync(state, address: *mut u64, bytes: usize, _pool: usize, stream: usize) {
-        put(address, allocate_on(state, bytes, stream)?)
-    }
-
-    fn cuDeviceGetDefaultMemPool(state, pool: *mut usize, device: c_int) {
-        put(pool, 0x3_0000 + device as usize)
-    }
-
-    fn cuDeviceGetMemPool(state, pool: *mut usize, device: c_int) {
-        put(pool, 0x3_0000 + device as usize)
-    }
-
-    fn cuMemPoolSetAttribute(state, _pool: usize, _attribute: c_int, _value: *mut c_void) {
-        Ok(())
-    }
-
-    fn cuMemPoolTrimTo(state, _pool: usize, _bytes: usize) {
-        Ok(())
     }
 
     fn cuMemFreeAsync(state, address: u64, stream: usize) {
@@ -66,43 +44,11 @@ exported! {
         put(address, allocate(state, bytes, Origin::Pinned)?)
     }
 
-    fn cuMemHostAlloc(state, address: *mut u64, bytes: usize, _flags: c_uint) {
-        put(address, allocate(state, bytes, Origin::Pinned)?)
-    }
-
     fn cuMemFreeHost(state, address: u64) {
         state.check_snapshots();
         free(state, address, "cuMemFreeHost")?;
         state.record(Effect::Free { start: address, stream: None });
         Ok(())
-    }
-
-    fn cuPointerGetAttribute(state, value: *mut c_void, attribute: c_int, address: u64) {
-        let allocation = state.space.at(address).ok_or(Code::INVALID_VALUE)?;
-        let is_pinned = allocation.origin == Origin::Pinned;
-        match attribute {
-            // The context.
-            1 => put(value.cast(), super::device::FIRST_CONTEXT + allocation.device as usize),
-            // The type of memory: host or device.
-            2 => put(value.cast::<c_uint>(), if is_pinned { 1 } else { 2 }),
-            // Addresses for the device and for the host.
-            3 => put(value.cast(), address),
-            4 if is_pinned => put(value.cast(), address),
-            // The number of the device.
-            9 => put(value.cast(), allocation.device),
-            // Start and size of the allocation.
-            11 => put(value.cast(), allocation.range.start),
-            12 => put(value.cast(), allocation.range.end - allocation.range.start),
-            _ => Err(Code::INVALID_VALUE),
-        }
-    }
-
-    fn cuMemGetAddressRange_v2(state, start: *mut u64, bytes: *mut usize, address: u64) {
-        let range = state.space.at(address).ok_or(Code::NOT_FOUND)?.range;
-        if !start.is_null() {
-            put(start, range.start)?;
-        }
-        if bytes.is_null() { Ok(()) } else { put(bytes, (range.end - range.start) as usize) }
     }
 }
 
@@ -139,5 +85,5 @@ fn begins(state: &mut State, address: u64, function: &str) -> Outcome {
 
 fn free(state: &mut State, address: u64, function: &str) -> Outcome {
     begins(state, address, function)?;
-    state.space.free(address).map(drop)
+    state.space.free(address)
 }

@@ -1,15 +1,16 @@
 //! The functions of NCCL.
 //!
 //! Unless kernels are computed, no rank waits for another here: each call ends when it is enqueued, and moves nothing.
-//! If they are, ranks exchange files ([`post`]). Whether ranks agree is checked over all their reports
+//! If kernels are computed, ranks exchange files ([`post`]). Whether ranks agree is checked over all their reports
 //! ([`crate::members`]).
 //!
-//! A non-blocking communicator behaves as NCCL documents: a call is enqueued on its stream only by the time that a
-//! query of its state returns success, so an event that is recorded before does not include it.
+//! All communicators are non-blocking, and behave as NCCL documents: a call is enqueued on its stream only by the time
+//! that a query of the communicator's state returns success, so an event that is recorded before that query does not
+//! include the call.
 #![expect(unsafe_code, reason = "these are functions of C")]
 
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use super::call::{Outcome, exported, put};
@@ -18,6 +19,8 @@ use super::comms::{Comm, Numbers, POLLS, Start};
 use super::context::current;
 use super::post;
 use super::state::State;
+use super::task::Task;
+use crate::exchange::NcclDataType;
 use crate::members::{Member, MemberCall, MemberState};
 use crate::recording::{Access, Effect, NamedAccesses};
 
@@ -70,64 +73,21 @@ exported! {
         let mut bytes = [0; 128];
         bytes[..4].copy_from_slice(&std::process::id().to_le_bytes());
         bytes[4..8].copy_from_slice(&(state.new_handle() as u32).to_le_bytes());
-        // Processes of two machines may have the same number, but hardly the same start time.
+        // Processes of two machines may have the same process number, but hardly the same start time.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.map_or(0, |time| time.as_nanos() as u64);
         bytes[8..16].copy_from_slice(&now.to_le_bytes());
         put(id, UniqueId(bytes))
     }
 
-    fn ncclCommInitRank(state, comm: *mut usize, num_ranks: c_int, id: UniqueId, rank: c_int) {
-        put(comm, join(state, num_ranks, &id, rank, true)?)
-    }
-
     fn ncclCommInitRankConfig(state, comm: *mut usize, num_ranks: c_int, id: UniqueId,
         rank: c_int, config: *const Config) {
-        let blocking = if config.is_null() { 1 } else {
-            if (*config).magic != CONFIG_MAGIC {
-                return Err(Code::NCCL_INVALID_ARGUMENT);
-            }
-            (*config).blocking
-        };
-        put(comm, join(state, num_ranks, &id, rank, blocking != 0)?)?;
-        if blocking == 0 { Err(Code::NCCL_IN_PROGRESS) } else { Ok(()) }
-    }
-
-    fn ncclCommCount(state, comm: usize, count: *mut c_int) {
-        put(count, state.comms.get(comm)?.member.num_ranks as c_int)
-    }
-
-    fn ncclCommUserRank(state, comm: usize, rank: *mut c_int) {
-        put(rank, state.comms.get(comm)?.member.rank as c_int)
-    }
-
-    fn ncclCommCuDevice(state, comm: usize, device: *mut c_int) {
-        put(device, state.comms.get(comm)?.device as c_int)
-    }
-
-    fn ncclCommFinalize(state, comm: usize) {
-        ready(state, comm, "ncclCommFinalize")?;
-        let found = state.comms.get(comm)?;
-        found.member.ending = MemberState::Finalised;
-        if found.is_blocking {
-            return Ok(());
+        // Without a configuration, communicators are blocking.
+        if config.is_null() || (*config).magic != CONFIG_MAGIC || (*config).blocking != 0 {
+            return Err(Code::NCCL_INVALID_ARGUMENT);
         }
-        found.polls_left = Some(POLLS);
+        put(comm, join(state, num_ranks, &id, rank)?)?;
         Err(Code::NCCL_IN_PROGRESS)
-    }
-
-    fn ncclCommDestroy(state, comm: usize) {
-        ready(state, comm, "ncclCommDestroy")?;
-        if state.queues.has_posts(comm) {
-            return Err(Code::AGAIN);
-        }
-        post::close(&state.comms.get(comm)?.member.communicator);
-        let member = &mut state.comms.get(comm)?.member;
-        member.ending = match member.ending {
-            MemberState::Finalised => MemberState::Destroyed,
-            _ => MemberState::DestroyedOnly,
-        };
-        Ok(())
     }
 
     fn ncclCommAbort(state, comm: usize) {
@@ -217,20 +177,7 @@ extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
     nccl_text(code).as_ptr()
 }
 
-/// NCCL's last error, always empty.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetLastError(_comm: *const c_void) -> *const c_char {
-    c"".as_ptr()
-}
-
-fn join(
-    state: &mut State,
-    num_ranks: c_int,
-    id: &UniqueId,
-    rank: c_int,
-    is_blocking: bool,
-) -> Result<usize, Code> {
+fn join(state: &mut State, num_ranks: c_int, id: &UniqueId, rank: c_int) -> Result<usize, Code> {
     let (Ok(rank), Ok(num_ranks)) = (u32::try_from(rank), u32::try_from(num_ranks)) else {
         return Err(Code::NCCL_INVALID_ARGUMENT);
     };
@@ -238,26 +185,16 @@ fn join(
         return Err(Code::NCCL_INVALID_ARGUMENT);
     }
     let is_left_alone = state.config.failures.count("join").is_some();
-    if is_left_alone && is_blocking {
-        // It would wait for ever, which helps no test.
-        return Err(Code::NCCL_REMOTE_ERROR);
-    }
     let number = u128::from_be_bytes(id.0[..16].try_into().expect("sixteen bytes"));
     let communicator = format!("{number:032x}");
-    let polls_left = if is_left_alone { None } else { Some(if is_blocking { 0 } else { POLLS }) };
+    let polls_left = if is_left_alone { None } else { Some(POLLS) };
     let member =
         Member { communicator, rank, num_ranks, ending: MemberState::Open, calls: Vec::new() };
-    let device = current()?;
+    // The communicator is on the device of the thread's context.
+    current()?;
     let handle = state.new_handle();
-    let comm = Comm {
-        member,
-        device,
-        is_blocking,
-        polls_left,
-        pending: Vec::new(),
-        error: None,
-        numbers: Numbers::default(),
-    };
+    let comm =
+        Comm { member, polls_left, pending: Vec::new(), error: None, numbers: Numbers::default() };
     state.comms.insert(handle, comm);
     Ok(handle)
 }
@@ -275,8 +212,8 @@ fn ready(state: &mut State, comm: usize, function: &str) -> Outcome {
     Ok(())
 }
 
-/// Adds a call to the thread's group, or starts it if there is none. Reads and writes are given as an address and a
-/// multiple of `count` elements.
+/// Adds a call to the thread's group, or starts it if there is none. Each read or write is given by an address and the
+/// multiple of `count` elements that is accessed there.
 fn enqueue(
     state: &mut State,
     function: &str,
@@ -314,7 +251,8 @@ fn enqueue(
     alone.map_or(Ok(()), |queued| start_all(state, vec![queued]))
 }
 
-/// Starts the calls of a group, those of each communicator and stream as one.
+/// Starts the calls of a group once the communicator's state is queried. Calls with the same communicator and stream
+/// start as one.
 fn start_all(state: &mut State, queued: Vec<Queued>) -> Outcome {
     let mut starts: Vec<(usize, Start)> = Vec::new();
     for Queued { comm, stream, part, call } in queued {
@@ -327,24 +265,16 @@ fn start_all(state: &mut State, queued: Vec<Queued>) -> Outcome {
         starts[index].1.parts.push(part);
         starts[index].1.calls.push(call);
     }
-    let mut is_pending = false;
+    if starts.is_empty() {
+        return Ok(());
+    }
     for (comm, mut start) in starts {
         start.is_stuck = state.config.failures.count("peer").is_some();
-        is_pending |= !state.comms.get(comm)?.is_blocking;
-        self::start(state, comm, start)?;
+        let comm = state.comms.get(comm)?;
+        comm.pending.push(start);
+        comm.polls_left = Some(POLLS);
     }
-    if is_pending { Err(Code::NCCL_IN_PROGRESS) } else { Ok(()) }
-}
-
-/// Enqueues calls, or defers them until the communicator's state is queried.
-fn start(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
-    let comm = state.comms.get(handle)?;
-    if comm.is_blocking {
-        return give(state, handle, start);
-    }
-    comm.pending.push(start);
-    comm.polls_left = Some(POLLS);
-    Ok(())
+    Err(Code::NCCL_IN_PROGRESS)
 }
 
 /// Enqueues calls on their stream.
@@ -366,7 +296,7 @@ fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     if let Some(stream) = state.streams.get_mut(&stream).filter(|_| is_stuck) {
         stream.stuck = Some(handle);
     }
-    if posts.is_empty() { Ok(()) } else { state.give_posts(id, handle, posts) }
+    if posts.is_empty() { Ok(()) } else { state.give(id, Task::Exchange { comm: handle, posts }) }
 }
 
 /// The state of a communicator: success, in progress, or an error.
@@ -385,10 +315,6 @@ fn poll(state: &mut State, handle: usize) -> Outcome {
         }
         None => return Err(Code::NCCL_IN_PROGRESS),
     }
-    let comm = state.comms.get(handle)?;
-    if comm.member.ending == MemberState::Finalised && state.queues.has_posts(handle) {
-        return Err(Code::NCCL_IN_PROGRESS);
-    }
     for start in std::mem::take(&mut comm.pending) {
         give(state, handle, start)?;
     }
@@ -398,10 +324,8 @@ fn poll(state: &mut State, handle: usize) -> Outcome {
 /// Bytes of an element, by the numbers of `ncclDataType_t`.
 fn element_bytes(element: c_int) -> Option<u64> {
     match element {
-        0 | 1 | 10 | 11 => Some(1),
-        6 | 9 => Some(2),
-        2 | 3 | 7 => Some(4),
-        4 | 5 | 8 => Some(8),
-        _ => None,
+        // Numbers of 8 bits, which are moved, but not reduced.
+        10 | 11 => Some(1),
+        _ => NcclDataType::of(element).map(|element| element.bytes() as u64),
     }
 }

@@ -1,7 +1,7 @@
 //! Messages between ranks: files in a common folder.
 //!
-//! A message is a file whose name contains the call and both ranks, and which is moved to its place when it is
-//! complete. The receiver deletes it.
+//! A message is a file whose name contains the call and both ranks. The file is moved to its place when it is complete,
+//! and the receiver deletes it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -95,7 +95,7 @@ impl Post {
             std::fs::create_dir_all(&self.folder)?;
             std::fs::write(&unfinished, bytes)
         };
-        // Another rank that has ended may have deleted the folder when it was empty.
+        // Another rank may have deleted the empty folder when it ended.
         write().or_else(|_| write())?;
         std::fs::rename(unfinished, path)
     }
@@ -113,6 +113,6 @@ fn folder(communicator: &str) -> PathBuf {
 
 /// Deletes the folder of a communicator, if it is empty.
 pub(super) fn close(communicator: &str) {
-    // Other ranks may still have to read messages: the last one finds it empty.
+    // Other ranks may still have to read messages: only the last rank finds the folder empty.
     let _ = std::fs::remove_dir(folder(communicator));
 }

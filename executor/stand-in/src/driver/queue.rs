@@ -1,17 +1,16 @@
 //! Execution of streams' tasks.
 //!
-//! A stream executes a task at once, unless it must wait: for another rank's message in NCCL, or for a stream that
-//! waits itself. The task is then queued, and executed as soon as possible: at a later call of the program, or by a
+//! A stream executes a task at once, unless it must wait for another rank's message in NCCL, or for a stream that
+//! itself waits. The task is then queued, and executed as soon as possible: at a later call of the program, or by a
 //! background thread of the fake driver.
 
 use super::call::{NAP, Outcome};
 use super::codes::Code;
-use super::post::Post;
 use super::queues::StreamQueue;
 use super::running::{Ran, run};
 use super::state::State;
 use super::task::{Moment, Task};
-use crate::recording::{StreamId, StreamKind};
+use crate::recording::StreamId;
 
 impl State {
     /// Enqueues a task on a stream. If it is executed at once, it may fail.
@@ -25,37 +24,26 @@ impl State {
     }
 
     fn put(&mut self, stream: StreamId, task: Task) {
-        let stream_queue = self.queues.streams.entry(stream).or_default();
+        let stream_queue = self.stream_queue(stream);
         stream_queue.given += 1;
         stream_queue.tasks.push_back(task);
     }
 
-    /// The points that a stream waits for implicitly: a device's default stream for all blocking streams, and they for
-    /// it.
+    /// The points that a stream waits for implicitly.
     fn waits_for(&self, stream: StreamId) -> Vec<Moment> {
-        let facts = &self.recording.streams;
-        let Some(own) = facts.get(stream.0 as usize) else { return Vec::new() };
-        let kind = match own.kind {
-            StreamKind::Default => StreamKind::Blocking,
-            StreamKind::Blocking => StreamKind::Default,
-            StreamKind::NonBlocking => return Vec::new(),
-        };
-        let others = (0..).map(StreamId).zip(facts);
-        others
-            .filter(|(_, other)| other.device == own.device && other.kind == kind)
-            .map(|(id, _)| self.queues.now(id))
-            .filter(|moment| !self.queues.is_past(*moment))
-            .collect()
+        let others = self.recording.implicitly_ordered_with(stream).into_iter();
+        let moments = others.map(|other| self.queues.now(other));
+        moments.filter(|moment| !self.queues.is_past(*moment)).collect()
     }
 
-    /// Executes all tasks that can be, and returns the first error.
+    /// Executes all tasks that can be executed, and returns the first error.
     pub(super) fn advance(&mut self) -> Outcome {
         let mut outcome = Ok(());
         loop {
             let mut has_moved = false;
             let streams: Vec<StreamId> = self.queues.streams.keys().copied().collect();
             for stream in streams {
-                while let Some(task) = self.front(stream) {
+                while let Some(task) = self.stream_queue(stream).tasks.pop_front() {
                     match run(task, self) {
                         Ok(Ran::Later(task)) => {
                             self.stream_queue(stream).tasks.push_front(task);
@@ -81,10 +69,6 @@ impl State {
 
     fn stream_queue(&mut self, stream: StreamId) -> &mut StreamQueue {
         self.queues.streams.entry(stream).or_default()
-    }
-
-    fn front(&mut self, stream: StreamId) -> Option<Task> {
-        self.stream_queue(stream).tasks.pop_front()
     }
 
     /// Starts a thread that executes tasks while the program does not call.
@@ -130,15 +114,5 @@ impl State {
             return Ok(());
         }
         self.give(stream, Task::After(vec![moment]))
-    }
-
-    /// Enqueues NCCL's work for a communicator on a stream.
-    pub(super) fn give_posts(
-        &mut self,
-        stream: StreamId,
-        comm: usize,
-        posts: Vec<Post>,
-    ) -> Outcome {
-        self.give(stream, Task::Exchange { comm, posts })
     }
 }

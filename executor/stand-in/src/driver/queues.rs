@@ -40,12 +40,6 @@ impl Queues {
         self.is_past(self.now(stream))
     }
 
-    /// Returns whether a communicator still has tasks in a queue.
-    pub(super) fn has_posts(&self, comm: usize) -> bool {
-        let mut tasks = self.streams.values().flat_map(|queue| &queue.tasks);
-        tasks.any(|task| matches!(task, Task::Exchange { comm: own, .. } if *own == comm))
-    }
-
     /// The current tasks of waiting streams, as text.
     pub(super) fn describe(&self) -> String {
         let waiting = self.streams.iter().filter_map(|(stream, queue)| {

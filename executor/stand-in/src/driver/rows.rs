@@ -29,7 +29,7 @@ impl Rows {
     pub(super) fn kept(&self) -> Vec<u8> {
         let row = |row| {
             let start = Self::pointer(&self.from, row).cast_const();
-            // SAFETY: memory of the host is valid, as the caller vouches while the call lasts.
+            // SAFETY: the caller vouches that memory of the host is valid while the call lasts.
             unsafe { std::slice::from_raw_parts(start, self.width as usize) }
         };
         (0..self.height).flat_map(row).copied().collect()
@@ -43,8 +43,8 @@ impl Rows {
                 Some(kept) => kept[(row * self.width) as usize..].as_ptr(),
                 None => Self::pointer(&self.from, row).cast_const(),
             };
-            // SAFETY: memory of a device was checked to be allocated, until it is freed, which is in the same queue;
-            // the caller vouches for the rest.
+            // SAFETY: memory of a device was checked to be allocated, and is until it is freed, which happens in the
+            // same queue; the caller vouches for the rest.
             unsafe { std::ptr::copy(from, to, self.width as usize) };
         }
     }

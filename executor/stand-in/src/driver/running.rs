@@ -1,6 +1,5 @@
 //! Execution of single tasks.
 
-use super::call::Outcome;
 use super::codes::Code;
 use super::cublas;
 use super::state::State;
@@ -37,8 +36,7 @@ pub(super) fn run(task: Task, state: &mut State) -> Result<Ran, Code> {
             cublas::compute(&product, &operands);
         }
         Task::Copy(rows) => rows.copy(),
-        Task::Fill { range, value } => state.space.fill(range, value),
-        Task::Free(start) => give_back(state, start)?,
+        Task::Free(start) => state.space.free(start)?,
         Task::Exchange { comm, mut posts } => {
             let is_done =
                 posts.iter_mut().map(|post| post.advance(&state.space)).collect::<Vec<_>>();
@@ -51,8 +49,4 @@ pub(super) fn run(task: Task, state: &mut State) -> Result<Ran, Code> {
         }
     }
     Ok(Ran::Done)
-}
-
-fn give_back(state: &mut State, start: u64) -> Outcome {
-    state.space.free(start).map(drop)
 }

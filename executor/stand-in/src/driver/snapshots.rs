@@ -15,7 +15,7 @@ struct Snapshot {
     hash: u64,
 }
 
-/// Most copies that are checked. Those of the lowest addresses are dropped first.
+/// Upper bound of the number of copies that are checked. Copies with the lowest source addresses are dropped first.
 const MOST_SNAPSHOTS: usize = 64;
 
 impl Snapshots {
@@ -32,7 +32,7 @@ impl Snapshots {
         self.0.retain(|_, snapshot| snapshot.range.overlap(range).is_none());
     }
 
-    /// The ranges that have changed since, which are dropped.
+    /// The ranges that have changed since they were hashed. They are dropped.
     pub(super) fn changed(&mut self, holds: impl Fn(Range) -> bool) -> Vec<Range> {
         self.0.retain(|_, snapshot| holds(snapshot.range));
         let is_changed = |snapshot: &Snapshot| hash(snapshot.range) != snapshot.hash;

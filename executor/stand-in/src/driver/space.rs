@@ -63,7 +63,7 @@ fn pages(bytes: u64) -> u64 {
 }
 
 impl Space {
-    /// Allocates memory if it fits a device's `room`, in pages that take no memory before they are written.
+    /// Allocates memory if it fits a device's `room`. Its pages take no memory of the host before they are written.
     #[expect(unsafe_code, reason = "pages are asked of the system")]
     pub(super) fn allocate(
         &mut self,
@@ -100,7 +100,7 @@ impl Space {
 
     /// Frees the allocation that starts at an address.
     #[expect(unsafe_code, reason = "pages are given back to the system")]
-    pub(super) fn free(&mut self, start: u64) -> Result<Allocation, Code> {
+    pub(super) fn free(&mut self, start: u64) -> Result<(), Code> {
         let allocation = self.allocations.remove(&start).ok_or(Code::INVALID_VALUE)?;
         let len = pages(allocation.range.end - start);
         if allocation.origin != Origin::Pinned {
@@ -111,7 +111,7 @@ impl Space {
         // SAFETY: the pages are those of the allocation, which no code may use any more. They are kept without content,
         // so that their addresses are not reused.
         unsafe { mmap(at, len as usize, PROT_NONE, flags, -1, 0) };
-        Ok(allocation)
+        Ok(())
     }
 
     /// Returns whether an allocation starts at an address.
@@ -132,16 +132,11 @@ impl Space {
 
     /// Fills a range with zeros, if it is allocated.
     ///
-    /// The results of kernels are not known, but programs branch on numbers that they read back: zeros are better than
-    /// the results of an earlier use of the memory.
+    /// The results of kernels are not known, but programs branch on numbers that they read back. Zeros are better than
+    /// the values left by an earlier use of the memory.
     pub(super) fn blank(&self, range: Range) {
-        self.fill(range, 0);
-    }
-
-    /// Fills a range, if it is allocated.
-    pub(super) fn fill(&self, range: Range, value: u8) {
         if let Some(bytes) = self.bytes(range) {
-            bytes.fill(value);
+            bytes.fill(0);
         }
     }
 
@@ -165,8 +160,8 @@ impl Space {
         }
         let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start as usize);
         let len = (range.end - range.start) as usize;
-        // SAFETY: all of it is allocated, belongs to the calling program alone, and is used here before anything else
-        // is done.
+        // SAFETY: the whole range is allocated and belongs to the calling program alone, and the slice is used before
+        // anything else is done.
         Some(unsafe { std::slice::from_raw_parts_mut(start, len) })
     }
 

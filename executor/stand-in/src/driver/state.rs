@@ -44,8 +44,7 @@ pub(super) struct State {
 pub(super) struct Stream {
     pub(super) id: StreamId,
     pub(super) device: u32,
-    pub(super) flags: u32,
-    /// The communicator whose missing ranks it waits for, without end.
+    /// The communicator for whose missing ranks the stream waits without end.
     pub(super) stuck: Option<usize>,
 }
 
@@ -100,7 +99,7 @@ impl State {
     pub(super) fn stream(&self, handle: usize) -> Result<Stream, Code> {
         if DEFAULT_STREAMS.contains(&handle) {
             let device = current()?;
-            return Ok(Stream { id: StreamId(device), device, flags: 0, stuck: None });
+            return Ok(Stream { id: StreamId(device), device, stuck: None });
         }
         self.streams.get(&handle).copied().ok_or(Code::INVALID_HANDLE)
     }
@@ -172,7 +171,8 @@ mod threads {
     pub(super) fn current(names: &mut Vec<String>) -> u32 {
         NUMBER.get().unwrap_or_else(|| {
             let number = names.len() as u32;
-            // The thread may have been started by another copy of the standard library, or none.
+            // The thread may have been started by another copy of the standard library, or without the standard
+            // library.
             let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
             names.push(name.trim().to_owned());
             NUMBER.set(Some(number));

@@ -1,6 +1,6 @@
 //! Streams and events.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use super::call::{exported, put};
 use super::codes::Code;
@@ -19,20 +19,12 @@ exported! {
         put(stream, create(state, flags)?)
     }
 
-    fn cuStreamCreateWithPriority(state, stream: *mut usize, flags: c_uint, _priority: c_int) {
-        put(stream, create(state, flags)?)
-    }
-
     fn cuStreamDestroy_v2(state, stream: usize) {
         state.streams.remove(&stream).map(drop).ok_or(Code::INVALID_HANDLE)
     }
 
     fn cuStreamGetCtx(state, stream: usize, context: *mut usize) {
         put(context, super::device::FIRST_CONTEXT + state.stream(stream)?.device as usize)
-    }
-
-    fn cuStreamGetFlags(state, stream: usize, flags: *mut c_uint) {
-        put(flags, state.stream(stream)?.flags)
     }
 
     fn cuStreamWaitEvent(state, stream: usize, event: usize, _flags: c_uint) {
@@ -51,17 +43,6 @@ exported! {
         }
         state.must_be_idle(id)?;
         state.see("cuStreamSynchronize", Effect::SeeStream(id));
-        Ok(())
-    }
-
-    fn cuStreamQuery(state, stream: usize) {
-        let Stream { id, stuck, .. } = state.stream(stream)?;
-        if state.comms.is_stuck(stuck) || !state.queues.is_idle(id) {
-            state.advance()?;
-            return Err(Code::NOT_READY);
-        }
-        state.check_snapshots();
-        state.record(Effect::SeeStream(id));
         Ok(())
     }
 
@@ -130,7 +111,7 @@ fn create(state: &mut State, flags: c_uint) -> Result<usize, Code> {
     let id = StreamId(state.recording.streams.len() as u32);
     state.recording.streams.push(StreamFacts { device, kind });
     let handle = state.new_handle();
-    state.streams.insert(handle, Stream { id, device, flags, stuck: None });
+    state.streams.insert(handle, Stream { id, device, stuck: None });
     Ok(handle)
 }
 

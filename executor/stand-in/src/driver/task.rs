@@ -6,7 +6,7 @@ use super::post::Post;
 use super::rows::Rows;
 use crate::compute::{DecodedKernel, Fault, Grid};
 use crate::product::{Operands, Product};
-use crate::recording::{Access, Range, StreamId};
+use crate::recording::{Access, StreamId};
 
 /// A task of a stream.
 pub(super) enum Task {
@@ -23,10 +23,6 @@ pub(super) enum Task {
     /// A product of matrices to compute.
     Product(Box<(Product, Operands)>),
     Copy(Rows),
-    Fill {
-        range: Range,
-        value: u8,
-    },
     Free(u64),
     /// The calls of NCCL that start as one for a communicator.
     Exchange {
@@ -47,7 +43,6 @@ impl Task {
             Self::Launch { name, .. } => name.to_string(),
             Self::Product(_) => "a product".to_owned(),
             Self::Copy(_) => "a copy".to_owned(),
-            Self::Fill { .. } => "a fill".to_owned(),
             Self::Free(_) => "a free".to_owned(),
             Self::Exchange { comm, posts } => {
                 let posts = posts.iter().map(Post::describe).collect::<Vec<_>>();

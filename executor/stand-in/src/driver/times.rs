@@ -1,6 +1,7 @@
 //! Simulated times of streams and events, where each task takes equally long and the host takes no time.
 //!
-//! It is no prediction: it only keeps the order of a program, and shows as overlapped what may overlap.
+//! These times are no prediction: they only keep the order of a program, and show work as overlapped where it may
+//! overlap.
 
 use std::collections::BTreeMap;
 

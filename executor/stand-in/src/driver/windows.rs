@@ -25,9 +25,9 @@ impl Global for Windows {
         };
         self.0.iter().find(|access| may(access))?;
         let place = std::ptr::with_exposed_provenance_mut(start as usize);
-        // SAFETY: it is within an allocated buffer, as was checked when the launch began; the state is locked, so it is
-        // not freed meanwhile. The program itself must not use memory that it gave to a kernel, and only one slice
-        // exists at a time, since it borrows `self`.
+        // SAFETY: the range is within an allocated buffer, as was checked when the launch began; the state is locked,
+        // so the buffer is not freed meanwhile. The program itself must not use memory that it gave to a kernel, and
+        // only one slice exists at a time, since it borrows `self`.
         Some(unsafe { std::slice::from_raw_parts_mut(place, len) })
     }
 }

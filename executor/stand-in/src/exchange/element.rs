@@ -1,6 +1,6 @@
 //! Element types and reductions of NCCL.
 
-use crate::number::{Format, Rounding};
+use crate::number::{Format, Rounding, word};
 
 /// The element type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum ReduceOp {
 }
 
 impl NcclDataType {
-    /// The type of a number of `ncclDataType_t`.
+    /// The type that a number of `ncclDataType_t` stands for.
     pub fn of(number: i32) -> Option<Self> {
         Some(match number {
             0 => Self::Integer(1, true),
@@ -54,7 +54,7 @@ impl NcclDataType {
 }
 
 impl ReduceOp {
-    /// The reduction of a number of `ncclRedOp_t`.
+    /// The reduction that a number of `ncclRedOp_t` stands for.
     pub fn of(number: i32) -> Option<Self> {
         [Self::Sum, Self::Product, Self::Max, Self::Min, Self::Mean]
             .get(usize::try_from(number).ok()?)
@@ -112,8 +112,4 @@ impl ReduceOp {
         let result = if self == Self::Mean { result / count as f64 } else { result };
         format.write(result, Rounding::NearestEven)
     }
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }

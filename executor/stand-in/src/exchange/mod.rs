@@ -1,7 +1,7 @@
 //! Messages between ranks for a call of NCCL, and its results.
 //!
-//! Each rank sends its part to all that need it, and each computes its result itself, in the order of the ranks: so all
-//! get the same bits, whichever of them was first.
+//! Each rank sends its part to all ranks that need it, and computes its result itself, in the order of the ranks. So
+//! all ranks get the same bits, whichever rank was first.
 //!
 //! # Source
 //!
@@ -21,7 +21,7 @@ pub use element::{NcclDataType, ReduceOp};
 pub struct NcclCall {
     /// The function.
     pub function: NcclFunction,
-    /// Bytes of a part: of each rank's input or output, whichever is less.
+    /// Bytes of a part, which is each rank's input or output, whichever is smaller.
     pub part_bytes: usize,
     /// The rank.
     pub rank: u32,
@@ -114,7 +114,7 @@ impl NcclCall {
         }
     }
 
-    /// Returns whether it pairs with the call of one other rank, not with those of all.
+    /// Returns whether the call pairs with a call of one other rank, not with calls of all ranks.
     pub fn is_to_one(&self) -> bool {
         matches!(self.function, NcclFunction::Send(_) | NcclFunction::Receive(_))
     }

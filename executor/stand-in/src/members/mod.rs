@@ -29,12 +29,6 @@ pub struct Member {
 pub enum MemberState {
     /// The membership has not ended.
     Open,
-    /// Finalised, but not destroyed.
-    Finalised,
-    /// Destroyed after it was finalised.
-    Destroyed,
-    /// Destroyed without being finalised.
-    DestroyedOnly,
     /// Aborted.
     Aborted,
 }
@@ -61,9 +55,9 @@ pub struct Mismatch {
     pub communicator: String,
     /// The two ranks.
     pub ranks: [u32; 2],
-    /// Index of the call among those that pair, from zero.
+    /// Index of the call among the calls that pair, from zero.
     pub position: usize,
-    /// The call of each rank; none if it made fewer calls.
+    /// The call of each rank; none if the rank made fewer calls.
     pub calls: [Option<String>; 2],
 }
 
@@ -88,7 +82,7 @@ impl MemberCall {
     }
 }
 
-/// The first mismatch of each two members, for the members of all processes of a job.
+/// The first mismatch of each pair of members, for the members of all processes of a job.
 ///
 /// Members that were aborted may have made fewer calls than others.
 pub fn mismatches<'a>(members: impl IntoIterator<Item = &'a Member>) -> Vec<Mismatch> {

@@ -18,13 +18,7 @@ fn member(rank: u32, calls: &str) -> Member {
         }
     };
     let calls = calls.split(',').filter(|text| !text.trim().is_empty()).map(call).collect();
-    Member {
-        communicator: "c".to_owned(),
-        rank,
-        num_ranks: 2,
-        ending: MemberState::Destroyed,
-        calls,
-    }
+    Member { communicator: "c".to_owned(), rank, num_ranks: 2, ending: MemberState::Open, calls }
 }
 
 /// Compares the mismatches of two ranks with lines of `position: first | second`.

@@ -2,19 +2,6 @@
 
 use crate::number::{Format, Rounding};
 
-/// Element type of a matrix, as far as products support it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CudaDataType {
-    /// `CUDA_R_32F`.
-    F32,
-    /// `CUDA_R_64F`.
-    F64,
-    /// `CUDA_R_16F`.
-    F16,
-    /// `CUDA_R_16BF`.
-    Bf16,
-}
-
 /// Compute type of a product, which gives the type of its scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeType {
@@ -30,36 +17,8 @@ pub enum ComputeType {
     F64,
 }
 
-impl CudaDataType {
-    /// The type of a number of `cudaDataType_t`.
-    pub fn of(number: i32) -> Option<Self> {
-        match number {
-            0 => Some(Self::F32),
-            1 => Some(Self::F64),
-            2 => Some(Self::F16),
-            14 => Some(Self::Bf16),
-            _ => None,
-        }
-    }
-
-    /// The type's floating-point format.
-    pub fn format(self) -> Format {
-        match self {
-            Self::F32 => Format::F32,
-            Self::F64 => Format::F64,
-            Self::F16 => Format::F16,
-            Self::Bf16 => Format::Bf16,
-        }
-    }
-
-    /// Bytes of an element.
-    pub fn bytes(self) -> usize {
-        self.format().bytes()
-    }
-}
-
 impl ComputeType {
-    /// The type of a number of `cublasComputeType_t`.
+    /// The type that a number of `cublasComputeType_t` stands for.
     pub fn of(number: i32) -> Option<Self> {
         match number {
             68 | 69 => Some(Self::F32),
@@ -72,26 +31,23 @@ impl ComputeType {
     }
 
     /// The type of `alpha` and `beta`.
-    pub fn scale(self) -> CudaDataType {
+    pub fn scale(self) -> Format {
         match self {
-            Self::F64 => CudaDataType::F64,
-            _ => CudaDataType::F32,
+            Self::F64 => Format::F64,
+            _ => Format::F32,
         }
     }
 
     /// Returns whether products of A, B, C and D of these types are supported.
-    pub(super) fn accepts(self, [a, b, c, d]: [CudaDataType; 4]) -> bool {
+    pub(super) fn accepts(self, [a, b, c, d]: [Format; 4]) -> bool {
         let fits = match self {
             Self::F32 => match a {
-                CudaDataType::F32 => c == CudaDataType::F32,
-                CudaDataType::F16 => [CudaDataType::F16, CudaDataType::F32].contains(&c),
-                CudaDataType::Bf16 => [CudaDataType::Bf16, CudaDataType::F32].contains(&c),
-                CudaDataType::F64 => false,
+                Format::F32 => c == Format::F32,
+                Format::F16 | Format::Bf16 => [a, Format::F32].contains(&c),
+                Format::Tf32 | Format::F64 => false,
             },
-            Self::FastTf32 | Self::FastF16 | Self::FastBf16 => {
-                a == CudaDataType::F32 && c == CudaDataType::F32
-            }
-            Self::F64 => a == CudaDataType::F64 && c == CudaDataType::F64,
+            Self::FastTf32 | Self::FastF16 | Self::FastBf16 => a == Format::F32 && c == Format::F32,
+            Self::F64 => a == Format::F64 && c == Format::F64,
         };
         fits && a == b && c == d
     }
@@ -112,5 +68,16 @@ impl ComputeType {
             return pairs.fold(0.0, |sum, (x, y)| x.mul_add(y, sum));
         }
         f64::from(pairs.fold(0_f32, |sum, (x, y)| (x as f32).mul_add(y as f32, sum)))
+    }
+}
+
+/// The format that a number of `cudaDataType_t` stands for, if products support it.
+pub fn cuda_format(number: i32) -> Option<Format> {
+    match number {
+        0 => Some(Format::F32),
+        1 => Some(Format::F64),
+        2 => Some(Format::F16),
+        14 => Some(Format::Bf16),
+        _ => None,
     }
 }

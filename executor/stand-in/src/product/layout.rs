@@ -1,6 +1,6 @@
 //! Layouts of matrices in memory.
 
-use super::element::CudaDataType;
+use crate::number::Format;
 use crate::recording::Range;
 
 /// Storage order.
@@ -15,13 +15,13 @@ pub enum StorageOrder {
 /// A batch of matrices in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixLayout {
-    /// The type of the elements.
-    pub element: CudaDataType,
+    /// The format of the elements.
+    pub element: Format,
     /// Number of rows.
     pub rows: u64,
     /// Number of columns.
     pub columns: u64,
-    /// Distance of columns, or of rows if row-major, in elements.
+    /// Distance in elements between columns, or between rows if the matrix is row-major.
     pub leading: u64,
     /// Storage order.
     pub order: StorageOrder,
@@ -33,7 +33,7 @@ pub struct MatrixLayout {
 
 impl MatrixLayout {
     /// One matrix, column-major.
-    pub fn new(element: CudaDataType, rows: u64, columns: u64, leading: u64) -> Self {
+    pub fn new(element: Format, rows: u64, columns: u64, leading: u64) -> Self {
         Self { element, rows, columns, leading, order: StorageOrder::Columns, batch: 1, stride: 0 }
     }
 

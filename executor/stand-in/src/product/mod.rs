@@ -12,7 +12,7 @@ mod tests;
 
 use std::fmt;
 
-pub use element::{ComputeType, CudaDataType};
+pub use element::{ComputeType, cuda_format};
 pub use layout::{MatrixLayout, StorageOrder};
 
 use crate::number::{Format, Rounding};
@@ -170,7 +170,7 @@ impl Product {
             |index: usize, layout: &MatrixLayout, at: (u64, u64, u64), is_transposed: bool| {
                 let (row, column) = swapped((at.1, at.2), is_transposed);
                 let address = layout.address(operands.addresses[index], at.0, row, column);
-                layout.element.format().read(read(address, layout.element.bytes()))
+                layout.element.read(read(address, layout.element.bytes()))
             };
         for matrix in 0..d.batch {
             let rounded = |value| self.compute_type.round_operand(value);
@@ -207,7 +207,7 @@ impl Product {
 
     /// The bits of a result, rounded to the precision of the sum first.
     fn store(&self, result: f64) -> u64 {
-        let format = self.layouts[3].element.format();
+        let format = self.layouts[3].element;
         let result = match self.compute_type {
             ComputeType::F64 => result,
             _ => Format::F32.round(result, Rounding::NearestEven),

@@ -1,15 +1,13 @@
 use std::cell::RefCell;
 
-use super::{
-    ComputeType, CudaDataType, MatrixLayout, Operands, Product, ProductRefusal, StorageOrder,
-};
-use crate::number::Rounding;
+use super::{ComputeType, MatrixLayout, Operands, Product, ProductRefusal, StorageOrder};
+use crate::number::{Format, Rounding};
 use crate::recording::{Access, Range, Usage};
 
-const F32: CudaDataType = CudaDataType::F32;
+const F32: Format = Format::F32;
 
 /// `D = A B` of 2 x 3 and 3 x 2 matrices, dense and column-major.
-fn product(element: CudaDataType) -> Product {
+fn product(element: Format) -> Product {
     let square = MatrixLayout::new(element, 2, 2, 2);
     Product {
         compute_type: ComputeType::F32,
@@ -35,7 +33,7 @@ fn compute(product: &Product, operands: &Operands, num_results: usize) -> Vec<f6
     let mut memory = vec![0_u8; 0x600];
     for (layout, start) in product.layouts.iter().zip([0x100, 0x200, 0x300]) {
         for index in 0..32 {
-            let bits = layout.element.format().write(f64::from(index + 1), Rounding::NearestEven);
+            let bits = layout.element.write(f64::from(index + 1), Rounding::NearestEven);
             let bytes = layout.element.bytes();
             let at = start + index as usize * bytes;
             memory[at..at + bytes].copy_from_slice(&bits.to_le_bytes()[..bytes]);
@@ -55,9 +53,7 @@ fn compute(product: &Product, operands: &Operands, num_results: usize) -> Vec<f6
     let element = product.layouts[3].element;
     let start = operands.addresses[3];
     let place = |index: usize| start + (index * element.bytes()) as u64;
-    (0..num_results)
-        .map(|index| element.format().read(read(place(index), element.bytes())))
-        .collect()
+    (0..num_results).map(|index| element.read(read(place(index), element.bytes()))).collect()
 }
 
 #[track_caller]
@@ -69,7 +65,7 @@ fn check(product: &Product, operands: &Operands, expected: &[f64]) {
 #[test]
 fn products_are_what_they_are_on_paper() {
     check(&product(F32), &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
-    check(&product(CudaDataType::Bf16), &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
+    check(&product(Format::Bf16), &OPERANDS, &[22.0, 28.0, 49.0, 64.0]);
     let scaled = Operands { alpha: 2.0, beta: 10.0, ..OPERANDS };
     check(&product(F32), &scaled, &[54.0, 76.0, 128.0, 168.0]);
 }
@@ -135,7 +131,7 @@ fn products_that_there_are_not_are_refused() {
         |p| p.layouts.iter_mut().for_each(|layout| layout.batch = 2),
         "matrices of the batch of D overlap",
     );
-    refuse(|p| p.layouts[2].element = CudaDataType::Bf16, "no F32 of [F32, F32, Bf16, F32]");
+    refuse(|p| p.layouts[2].element = Format::Bf16, "no F32 of [F32, F32, Bf16, F32]");
     let overlap = Operands { addresses: [0x100, 0x200, 0x300, 0x104], ..OPERANDS };
     let expected = ProductRefusal::Invalid("A overlaps with D".to_owned());
     assert_eq!(product(F32).check_operands(&overlap), Err(expected));

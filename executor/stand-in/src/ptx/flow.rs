@@ -29,7 +29,7 @@ pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
         })
         .collect();
     let mut registers = Registers { name, origins: BTreeMap::new() };
-    // In the order of the text, a loop may use registers before they are written.
+    // Repeated, because in the order of the text a loop may use registers before they are written.
     while instructions.iter().filter(|next| registers.spread(next)).count() > 0 {}
     let mut uses = Uses { params, is_lost: false };
     for instruction in &instructions {
@@ -121,7 +121,7 @@ impl<'a> Registers<'a> {
         if instruction.words[0] == "cvta" && is_own_memory(instruction) {
             origins |= OWN;
         }
-        // Numbers that are computed from addresses are followed like addresses.
+        // Numbers that are computed from addresses are traced like addresses.
         let mut news = false;
         for name in names(destination).filter(|name| name.starts_with('%')) {
             let own = self.origins.entry(name).or_default();
@@ -174,8 +174,8 @@ impl Uses<'_> {
         }
     }
 
-    /// Finds vectors that several instructions read or write, since none moves more than 16 bytes: such a vector fills
-    /// the step from one index to the next.
+    /// Finds vectors that several instructions read or write, since no instruction moves more than 16 bytes. The
+    /// accesses to such a vector fill the step from one index to the next.
     fn widen(&mut self, instructions: &[Instruction<'_>], registers: &Registers<'_>) {
         let steps = steps(instructions);
         let mut places: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
@@ -200,7 +200,7 @@ impl Uses<'_> {
         }
     }
 
-    /// Records an access through some parameters; through any, if there are none.
+    /// Records an access through the parameters of `origins`. Without any, the access may be through any parameter.
     fn mark(&mut self, origins: Origins, reads: bool, writes: bool, width: u64) {
         self.is_lost |= origins == 0;
         self.mark_known(origins, reads, writes, width);

@@ -28,7 +28,7 @@ impl Param {
         let (mut align, mut size, mut is_pointed) = (None, 0, false);
         while let Some(word) = words.next() {
             match word {
-                // The memory that a pointer points to may have another alignment.
+                // The memory at which a pointer points may have another alignment.
                 ".ptr" => is_pointed = true,
                 ".align" => {
                     let value = words.next().and_then(|value| value.parse().ok());

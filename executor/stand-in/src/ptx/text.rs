@@ -32,7 +32,7 @@ pub(crate) struct Instruction<'a> {
 }
 
 impl Body {
-    /// The body of a kernel, from behind its opening brace to its closing one.
+    /// The body of a kernel, from after its opening brace to its closing brace.
     pub(crate) fn new(text: &str) -> Self {
         let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
         // Directives that end with their line.

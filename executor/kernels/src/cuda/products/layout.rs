@@ -1,8 +1,8 @@
-//! Products of matrices in the form in which cuBLASLt takes them.
+//! Products of matrices in the form that cuBLASLt takes.
 //!
-//! Arrays are in row-major order and cuBLASLt reads column-major: an array `[m, n]` is to it the transposed matrix, `n`
-//! by `m`, with the same elements at the same addresses. So `left right` is computed as `rightᵀ leftᵀ`, and no element
-//! is moved.
+//! Arrays are in row-major order and cuBLASLt reads column-major, so it reads an array `[m, n]` as the transposed
+//! matrix, `n` by `m`, with the same elements at the same addresses. So `left right` is computed as `rightᵀ leftᵀ`, and
+//! no element is moved.
 
 /// Shape and strides of an array, both in elements.
 #[derive(Clone, Copy, Debug)]
@@ -16,9 +16,9 @@ pub(super) struct View<'a> {
 pub(super) struct Stored {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Elements from the start of a column to that of the next.
+    /// Elements from the start of a column to the start of the next.
     pub(super) leading: usize,
-    /// Elements from one matrix of a batch to the next; 0 if all matrices are one.
+    /// Elements from one matrix of a batch to the next; 0 if the batch uses one matrix throughout.
     pub(super) batch_stride: usize,
 }
 
@@ -41,9 +41,9 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// `left right`, `[.., m, k]` by `[.., k, n]` to `[.., m, n]` in row-major order, of arrays with equal numbers of
-    /// dimensions; all but the last two broadcast. None where a matrix is neither row-major nor column-major, or the
-    /// matrices of a batch are not equally spaced.
+    /// `left right`, `[.., m, k]` by `[.., k, n]` to `[.., m, n]` in row-major order. The arrays have equal numbers of
+    /// dimensions; all dimensions but the last two broadcast. None where a matrix is neither row-major nor
+    /// column-major, or the matrices of a batch are not equally spaced.
     pub(super) fn of(left: View<'_>, right: View<'_>) -> Option<Self> {
         let rank = left.shape.len();
         let [m, k] = [left.shape[rank - 2], left.shape[rank - 1]];
@@ -53,7 +53,7 @@ impl Product {
         let first = Operand::of(right, right_stride)?;
         let mut result = Stored { rows: n, columns: m, leading: n, batch_stride: m * n };
         let rows = &mut second.stored;
-        // One right matrix by a batch of left matrices that lie row after row is one product.
+        // A batch of left matrices whose rows are consecutive, times one right matrix, is one product.
         let is_one = !second.is_transposed && rows.batch_stride == m * rows.leading;
         if batch > 1 && right_stride == 0 && is_one {
             rows.columns *= batch;
@@ -67,12 +67,12 @@ impl Product {
 }
 
 impl Operand {
-    /// The matrices of an array's last two dimensions, transposed by being read column-major.
+    /// The matrices of an array's last two dimensions. They are transposed because they are read column-major.
     fn of(view: View<'_>, batch_stride: usize) -> Option<Self> {
         let rank = view.shape.len();
         let [rows, columns] = [view.shape[rank - 2], view.shape[rank - 1]];
         let [row_stride, column_stride] = [view.strides[rank - 2], view.strides[rank - 1]];
-        // The stride of a dimension of size 1 may be any.
+        // A dimension of size 1 may have any stride.
         let is_by_rows = columns == 1 || column_stride == 1;
         let is_by_columns = rows == 1 || row_stride == 1;
         let leading = |count: usize, stride: usize, least: usize| {
@@ -255,7 +255,7 @@ mod tests {
         let query = view(&[2, 3, 4, 5], &[60, 20, 5, 1]);
         let key = view(&[2, 3, 5, 4], &[60, 20, 1, 5]);
         assert_eq!(Product::of(query, key).map(|product| product.batch), Some(6));
-        // Rows of several matrices by one matrix are one product.
+        // Rows of several matrices times one matrix are one product.
         let all = view(&[2, 4, 3], &[12, 3, 1]);
         let product = Product::of(all, view(&[1, 3, 5], &[15, 5, 1])).expect("rows");
         assert_eq!((product.batch, product.result.columns), (1, 8));

@@ -43,7 +43,7 @@ pub(super) struct Library {
     stream: Arc<ComputeStream>,
     /// Workspace shared by all products, which run one after the other on the stream.
     workspace: u64,
-    /// Chosen kernels. All ranks with one version of the library choose alike: no measured time decides.
+    /// Chosen kernels. Measured times play no part, so all ranks with the same version of the library choose alike.
     choices: BTreeMap<Key, Prepared>,
 }
 
@@ -133,8 +133,9 @@ impl Library {
     ///
     /// # Safety
     ///
-    /// The addresses are of arrays on the GPU that the product reads and writes, and no other work changes them between
-    /// what was enqueued on burn's stream before and what is enqueued after.
+    /// The addresses are those of arrays on the GPU that the product reads and writes. No other work changes these
+    /// arrays between the work that was enqueued on burn's stream before the product and the work that is enqueued
+    /// after it.
     #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
     pub(super) unsafe fn start(
         &mut self,

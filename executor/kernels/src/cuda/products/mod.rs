@@ -1,7 +1,7 @@
 //! Products of matrices by cuBLASLt, NVIDIA's library, which has kernels for each GPU's tensor cores.
 //!
-//! The library is loaded at run time; where it is missing, burn's kernels compute products, at a part of its speed. It
-//! is called on burn's stream by the thread that launches burn's kernels, in the order of the calls, so no thread
+//! The library is loaded at run time. If it is missing, burn's kernels compute products, at a fraction of its speed.
+//! The thread that launches burn's kernels calls the library on burn's stream, in the order of the calls, so no thread
 //! waits.
 //!
 //! # Source
@@ -53,7 +53,7 @@ pub fn is_present() -> bool {
 pub(crate) fn matmul(left: &Tensor, right: &Tensor) -> Option<Tensor> {
     let request = ProductRequest::new(left, right)?;
     let out = request.new_result();
-    request.start(Target { result: out.clone(), addend: None });
+    request.start(&out, None);
     Some(out)
 }
 
@@ -63,12 +63,12 @@ pub(crate) fn matmul_plus(left: &Tensor, right: &Tensor, addend: &Tensor) -> Opt
     let is_alike = *addend.meta.shape() == request.shape() && addend.dtype == left.dtype;
     let addend = is_alike.then(|| into_contiguous(addend.clone()))?;
     let out = request.new_result();
-    request.start(Target { result: out.clone(), addend: Some(addend) });
+    request.start(&out, Some(&addend));
     Some(out)
 }
 
-/// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from element `start` on, or adds it there where `adds`;
-/// it is accumulated in the flat array's type. Returns false, and writes nothing, where [`matmul`] would return none.
+/// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from element `start` on, or adds it there if `adds`. The
+/// sum is accumulated in the flat array's type. Returns false, and writes nothing, where [`matmul`] would return none.
 pub(crate) fn matmul_into(
     flat: &Tensor,
     start: usize,
@@ -82,8 +82,7 @@ pub(crate) fn matmul_into(
     let mut part = flat.clone();
     let offset = part.handle.offset_start.unwrap_or(0);
     part.handle.offset_start = Some(offset + (start * flat.dtype.size()) as u64);
-    let addend = adds.then(|| part.clone());
-    request.start(Target { result: part, addend });
+    request.start(&part, adds.then_some(&part));
     true
 }
 
@@ -92,13 +91,6 @@ struct ProductRequest {
     product: Product,
     left: Tensor,
     right: Tensor,
-}
-
-/// Destination of a product.
-struct Target {
-    result: Tensor,
-    /// The summand, laid out as the result, which it may be.
-    addend: Option<Tensor>,
 }
 
 impl ProductRequest {
@@ -130,23 +122,24 @@ impl ProductRequest {
         empty_device_contiguous_dtype(client, device, self.shape(), left.dtype)
     }
 
-    /// Makes the thread that launches burn's kernels start the product.
+    /// Makes the thread that launches burn's kernels start the product. The summand is laid out as the result, which it
+    /// may be.
     ///
     /// # Panics
     ///
-    /// On that thread where cuBLASLt fails, as for a kernel of burn.
-    fn start(self, Target { result, addend }: Target) {
+    /// On that thread if cuBLASLt fails, as for a failed kernel of burn.
+    fn start(self, result: &Tensor, addend: Option<&Tensor>) {
         let Self { product, left, right } = self;
         let library = library_on(&left.device);
         let element = |tensor: &Tensor| {
             ProductElement::of(tensor.dtype)
                 .expect("what products are asked of is looked at before")
         };
-        let elements = ProductElements { read: element(&left), written: element(&result) };
+        let elements = ProductElements { read: element(&left), written: element(result) };
         let (device, stream, adds) = (left.device.clone(), StreamId::current(), addend.is_some());
         let binding = |tensor: &Tensor| tensor.handle.clone().binding();
-        let addend = addend.as_ref().unwrap_or(&result);
-        let bindings = [&right, &left, addend, &result].map(binding);
+        let addend = addend.unwrap_or(result);
+        let bindings = [&right, &left, addend, result].map(binding);
         DeviceHandle::<Server>::new(device.to_id()).submit(move |server| {
             let address = |binding| match server.get_resource(binding, stream) {
                 Ok(resource) => resource.resource().ptr,
@@ -167,12 +160,9 @@ impl ProductRequest {
 }
 
 fn product(left: &Tensor, right: &Tensor) -> Option<Product> {
-    let view = |tensor: &'_ Tensor| (tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
-    let (left, right) = (view(left), view(right));
-    Product::of(
-        View { shape: &left.0, strides: &left.1 },
-        View { shape: &right.0, strides: &right.1 },
-    )
+    let [left, right] = [left, right]
+        .map(|tensor| View { shape: tensor.meta.shape(), strides: tensor.meta.strides() });
+    Product::of(left, right)
 }
 
 /// The library on a GPU.

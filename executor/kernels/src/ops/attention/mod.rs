@@ -56,7 +56,7 @@ pub fn merge<B: Kernels>(
     let (first, second) = (share(one.1), share(other.1));
     let sum = first.clone() + second.clone();
     let log_sum_exp = max.clone() + sum.clone().log();
-    // The larger of the two adds one to the sum, unless neither saw a key.
+    // The part with the larger log-sum-exp contributes 1 to the sum, unless no key was seen in either part.
     let sum = sum.at_least(1.0);
     let part = |output: Array<B>, share: Array<B>| output.widened() * by_row(share / sum.clone());
     let output = part(one.0, first) + part(other.0, second);
@@ -65,7 +65,7 @@ pub fn merge<B: Kernels>(
 
 /// The gradients of queries, keys and values, and of the table of biases where there is one, from output and
 /// log-sum-exp over all keys. `k` and `v` may be a part of all keys: then the gradients of queries and table are
-/// partial sums, to be added up.
+/// partial sums, which the caller adds up.
 #[expect(
     clippy::too_many_arguments,
     reason = "what the forward was given, put out, and the gradient"
@@ -120,7 +120,7 @@ fn by_row<B: Kernels>(x: Array<B>) -> Array<B> {
     x.swap_dims(1, 2).reshape(&[shape[0], shape[2], shape[1], 1])
 }
 
-/// The default scale of scores: one over the root of the features of a head.
+/// The default scale of scores: one over the square root of the number of features of a head.
 pub fn scale<B: Kernels>(query: &Array<B>) -> f64 {
     1.0 / (query.size(query.rank() - 1) as f64).sqrt()
 }

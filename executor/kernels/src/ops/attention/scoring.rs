@@ -59,7 +59,8 @@ pub enum Bias<B: BasicKernels> {
     Table(Array<B>, Buckets),
 }
 
-/// Buckets of distances: small ones have one each, larger ones share buckets that grow with the distance.
+/// Buckets of distances: each small distance has a bucket of its own, and larger distances share buckets that widen
+/// with the distance.
 ///
 /// # Source
 ///
@@ -68,7 +69,7 @@ pub enum Bias<B: BasicKernels> {
 pub struct Buckets {
     /// Number of buckets.
     pub count: usize,
-    /// Distances from here on share the last one.
+    /// Distances from this one on share the last bucket.
     pub max_distance: usize,
     /// True where keys after the query have separate buckets.
     pub both_ways: bool,
@@ -88,7 +89,7 @@ impl Buckets {
         if distance < exact {
             return first + distance;
         }
-        // In single precision, as in transformers: at powers the last digit decides.
+        // In single precision, as in transformers: at a bucket's boundary the last digit decides.
         let ratio = (distance as f32 / exact as f32).ln();
         let share = ratio / (self.max_distance as f64 / exact as f64).ln() as f32;
         let further = (share * (count - exact) as f32) as usize;

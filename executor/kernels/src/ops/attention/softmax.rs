@@ -9,7 +9,7 @@ pub fn softmax<B: BasicKernels>(x: Array<B>, dim: usize) -> Array<B> {
     let element = x.element();
     let x = x.widened();
     let exponentials = (x.clone() - x.max_dim(dim).at_least(LOWEST)).exp();
-    // The largest alone adds one to the sum, unless all are minus infinity.
+    // The largest element alone contributes 1 to the sum, unless all are minus infinity.
     let sum = exponentials.clone().sum_dim(dim).at_least(1.0);
     (exponentials / sum).cast(element)
 }

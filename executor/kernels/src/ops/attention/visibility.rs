@@ -43,7 +43,7 @@ impl KeyVisibility {
     /// All queries see all keys.
     pub const FULL: Self = Self { mask: AttentionMask::Full, query_start: 0, key_start: 0 };
 
-    /// Returns whether none of this many queries sees any of this many keys.
+    /// Returns whether none of `queries` queries sees any of `keys` keys.
     pub fn sees_nothing(&self, queries: usize, keys: usize) -> bool {
         queries == 0 || self.keys_of_any(&(0..queries), keys).is_empty()
     }

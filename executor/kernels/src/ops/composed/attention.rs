@@ -6,8 +6,8 @@ use burn::tensor::backend::Backend;
 
 use crate::array::{Array, Element};
 
-/// Finite replacement for a log-sum-exp or maximum of minus infinity, where two of them are subtracted. Lower than any
-/// score.
+/// Finite replacement for minus infinity as a log-sum-exp or maximum, where one is subtracted from another. Lower than
+/// any score.
 pub(in crate::ops) const LOWEST: f64 = -1e30;
 
 /// `rowsum(a b)` in fp32 at least, `[b, heads, s]`, of `[b, s, heads, d]`.
@@ -28,7 +28,7 @@ pub(in crate::ops) fn softmax<B: Backend>(
     let max = scores.clone().max_dim(dim).at_least(LOWEST);
     let exponentials = (scores - max.clone()).exp();
     let sum = exponentials.clone().sum_dim(dim);
-    // The largest score alone adds one to the sum of a row that sees a key.
+    // In a row that sees a key, the largest score alone contributes 1 to the sum.
     let probabilities = exponentials / sum.clone().at_least(1.0);
     (probabilities, max + sum.log())
 }

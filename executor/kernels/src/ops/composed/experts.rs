@@ -36,8 +36,8 @@ pub struct ExpertChoices<B: Backend> {
     pub weights: Array<B>,
 }
 
-/// Number of rows of each expert, where rows are sorted by expert: on the device, and on the host once they were read
-/// there.
+/// Number of rows of each expert, where rows are sorted by expert. The counts are on the device, and on the host too
+/// once the host has read them.
 #[derive(Clone, Debug)]
 pub struct ExpertCounts<B: Backend> {
     on_device: Indices<B>,
@@ -79,14 +79,16 @@ impl<B: Backend> ExpertCounts<B> {
     }
 }
 
-/// Choices sorted by expert, and those of one expert by row. Choice `slot` of row `r` has the number `r top_k + slot`.
+/// Choices sorted by expert; choices of one expert are sorted by row. Choice `slot` of row `r` has the number
+/// `r top_k + slot`.
 #[derive(Clone, Debug)]
 pub struct Sorted<B: Backend> {
-    /// The choices that are sent to an expert, in that order, `[sent]`.
+    /// The choices that are sent to an expert, in the sorted order, `[sent]`.
     pub choices: Indices<B>,
     /// The row of each sorted choice, `[sent]`.
     pub rows: Indices<B>,
-    /// The position of each choice in the sorted order, `[rows, top_k]`; behind the last for choices that are not sent.
+    /// The position of each choice in the sorted order, `[rows, top_k]`; past the last position for choices that are
+    /// not sent.
     pub places: Indices<B>,
     /// Number of choices that are sent to each expert.
     pub counts: ExpertCounts<B>,
@@ -134,8 +136,8 @@ impl<B: Backend> Sorted<B> {
     }
 }
 
-/// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first. `correction`,
-/// `[experts]`, is added to the probabilities for the choice alone.
+/// The experts that rows choose by probabilities `[rows, experts]`. Among experts with equal probabilities, the first
+/// is chosen. `correction`, `[experts]`, is added to the probabilities for the choice alone.
 pub(in crate::ops) fn choose<B: Backend>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
@@ -179,7 +181,7 @@ fn scores(probabilities: &[f64], correction: &[f64], groups: Option<ExpertGroups
     scores
 }
 
-/// Indices of `scores`, sorted from the greatest to the least; of equal ones, the first comes first.
+/// Indices of `scores`, sorted from the greatest score to the least. Equal scores keep their order.
 fn in_order(scores: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
@@ -240,7 +242,7 @@ pub(in crate::ops) fn products<B: Backend>(
     if rows == 0 {
         return Array::zeros(&[0, top_k], element, &sent.device());
     }
-    // Copies of rows: burn reads an array that is broadcast along a middle dimension element by element.
+    // Rows are copied because burn reads an array that is broadcast along a middle dimension one element at a time.
     let grad = Array::concat(vec![grad.widened().reshape(&[rows, 1, width]); top_k], 1);
     (of_choices(sent, places).widened() * grad).sum_dim(2).reshape(&[rows, top_k])
 }

@@ -43,7 +43,7 @@ impl<B: Backend> Statistics<B> {
     }
 }
 
-/// The sum of squares of each row, `[rows, 1]`: added up over ranks whose rows are parts of longer ones.
+/// The sum of squares of each row, `[rows, 1]`. Ranks whose rows are parts of longer rows add it up.
 pub fn sum_of_squares<B: Backend>(x: Array<B>) -> Array<B> {
     x.widened().square().sum_dim(1)
 }

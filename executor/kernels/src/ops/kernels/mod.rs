@@ -1,8 +1,8 @@
 //! Operators that a backend may compute faster than by burn's operations one after another.
 //!
-//! burn's operations pass over memory once each and, on the CPU, mostly on one thread and one number at a time. Where
-//! several of them make one operator that does little work on each element, a backend can do it in one pass. The
-//! functions of [`ops`](super) are the interface to these.
+//! Each of burn's operations passes over memory once and, on the CPU, mostly uses one thread and processes one number
+//! at a time. Where several operations make up one operator that does little work on each element, a backend can
+//! compute the operator in one pass. The functions of [`ops`](super) are the interface to these operators.
 
 mod cpu;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -11,6 +11,7 @@ mod cube;
 use std::ops::Range;
 use std::sync::Arc;
 
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use ir::graph::NormKind;
 
@@ -76,9 +77,7 @@ pub trait BasicKernels: Backend {
 
     /// A table `[num_rows, width]`, in fp32 at least, with row `i` of `rows` added to row `targets[i]`.
     fn sum_rows(rows: Array<Self>, targets: &[u32], num_rows: usize) -> Array<Self> {
-        let (device, rows) = (rows.device(), rows.widened());
-        let table = Array::zeros(&[num_rows, rows.size(1)], rows.element(), &device);
-        table.select_add(0, &Indices::new(targets, &[targets.len()], &device), rows)
+        composed::embedding::sum_rows(rows, targets, num_rows)
     }
 
     /// [`experts::choose`](super::experts::choose).
@@ -90,7 +89,7 @@ pub trait BasicKernels: Backend {
         composed::experts::choose(probabilities, correction, rule)
     }
 
-    /// Number of the choices `[rows, top_k]` of each of `num_experts` experts, `[experts]`.
+    /// Number of times that each of `num_experts` experts occurs in the choices `[rows, top_k]`, `[experts]`.
     fn count_choices(experts: &Indices<Self>, num_experts: usize) -> Indices<Self> {
         composed::experts::count(experts, num_experts)
     }
@@ -100,9 +99,9 @@ pub trait BasicKernels: Backend {
         composed::experts::sort(experts, num_experts)
     }
 
-    /// For each row the sum of the returned rows of its choices, by weights `[rows, top_k]` if there are any: `[rows,
-    /// width]`. `places`, `[rows, top_k]`, is the row of `sent`, `[sent, width]`, of each choice; a place behind the
-    /// last is a choice that was not sent, and adds nothing.
+    /// For each row, the sum of the returned rows of its choices, weighted by `[rows, top_k]` if there are weights:
+    /// `[rows, width]`. `places`, `[rows, top_k]`, gives the row of `sent`, `[sent, width]`, for each choice. A place
+    /// past the last row means a choice that was not sent, and adds nothing.
     fn gather_sent(
         sent: Array<Self>,
         places: &Indices<Self>,
@@ -111,8 +110,8 @@ pub trait BasicKernels: Backend {
         composed::experts::gather(sent, places, weights)
     }
 
-    /// For each choice the product of its returned row, found as in [`Self::gather_sent`], with its row of `grad`,
-    /// `[rows, width]`, summed over the width: `[rows, top_k]` in fp32 at least.
+    /// For each choice, the dot product of its returned row, found as in [`Self::gather_sent`], and its row of `grad`,
+    /// `[rows, width]`: `[rows, top_k]` in fp32 at least.
     fn choice_products(
         sent: Array<Self>,
         places: &Indices<Self>,
@@ -132,7 +131,7 @@ pub trait BasicKernels: Backend {
     }
 
     /// The rows of each expert, consecutive in `x` `[rows, in]`, times the expert's matrix of `[experts, in, out]`;
-    /// none where a backend computes one product for each expert instead, which needs counts on the host.
+    /// none where a backend instead computes one product for each expert, which needs the counts on the host.
     fn grouped_matmul(
         _x: &Array<Self>,
         _counts: &ExpertCounts<Self>,
@@ -250,9 +249,9 @@ pub trait BasicKernels: Backend {
         composed::loss::exponentials(logits, max)
     }
 
-    /// The greatest logit of each row, and the sum of `e^(logit - greatest)` over it, `[rows, 1]` in fp32, where
-    /// [`Self::cross_entropy_grad_of_logits`] recomputes the exponentials, so that none are saved; none where a backend
-    /// saves them.
+    /// The greatest logit of each row, and the sum of `e^(logit - greatest)` over the row, `[rows, 1]` in fp32. They
+    /// are returned where [`Self::cross_entropy_grad_of_logits`] recomputes the exponentials, so that none are saved;
+    /// none where a backend saves the exponentials.
     fn row_measures(_logits: &Array<Self>) -> Option<[Array<Self>; 2]> {
         None
     }
@@ -295,4 +294,9 @@ pub trait BasicKernels: Backend {
     ) -> Array<Self> {
         composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
     }
+}
+
+/// Returns whether all arrays are in fp32.
+fn are_fp32<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a Array<B>>) -> bool {
+    arrays.into_iter().all(|array| array.dtype() == DType::F32)
 }

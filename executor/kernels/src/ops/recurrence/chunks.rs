@@ -78,15 +78,15 @@ fn lower<B: Kernels>(size: usize, distance: usize, like: &Array<B>) -> Array<B> 
     Array::from_f64(values, &[size, size], like.element(), &like.device())
 }
 
-/// Factors by which what a position wrote has decayed.
+/// Factors by which the values that a position wrote have decayed.
 pub(super) struct Decays<B: Kernels> {
     /// From the state before the chunk to each position, `[.., c, 1]`.
     pub(super) from_start: Array<B>,
     /// From each position to the state after the chunk, `[.., c, 1]`.
     pub(super) to_end: Array<B>,
-    /// From the state before the chunk to that after it, `[.., 1, 1]`.
+    /// From the state before the chunk to the state after it, `[.., 1, 1]`.
     pub(super) across: Array<B>,
-    /// From each position, a column, to each that is not before it, a row, `[.., c, c]`; zero elsewhere.
+    /// From each position (a column) to itself and to each later position (a row), `[.., c, c]`; zero elsewhere.
     pub(super) pairs: Array<B>,
 }
 
@@ -97,7 +97,8 @@ impl<B: Kernels> Decays<B> {
         let [outer, heads] = [sums.size(0), sums.size(1)];
         let last = sums.narrow(2, size - 1..size);
         let earlier = sums.clone().reshape(&[outer, heads, 1, size]);
-        // No sum is above an earlier one; above the diagonal, where it would be, the exponential could overflow.
+        // Sums do not increase with the position. So exponents are positive only above the diagonal, where the
+        // exponential could overflow.
         let pairs = (-(earlier - sums.clone()).at_least(0.0)).exp();
         Self {
             pairs: pairs * triangle.0.clone().reshape(&[1, 1, size, size]),
@@ -108,7 +109,7 @@ impl<B: Kernels> Decays<B> {
     }
 }
 
-/// The gradient of sums of logarithms of decays from that of the logarithms of [`Decays::pairs`].
+/// The gradient of the sums of logarithms of decays from the gradient of the logarithms of [`Decays::pairs`].
 pub(super) fn pairs_grad<B: Kernels>(grad: Array<B>) -> Array<B> {
     let rows = row_sums(grad.clone());
     let columns = grad.sum_dim(2).reshape(&rows.shape());

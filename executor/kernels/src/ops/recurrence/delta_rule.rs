@@ -28,7 +28,7 @@ use crate::ops::Kernels;
 /// Added to squares of lengths: `l2norm` of flash-linear-attention.
 const EPSILON: f64 = 1e-6;
 
-/// Size up to which a triangular matrix is inverted by its powers, which grow with the size.
+/// Size up to which a triangular matrix is inverted by its powers, whose elements grow with the size.
 const LEAST_SPLIT: usize = 8;
 
 /// Inputs of the rule, or their gradients, at `s` positions of `b` sequences.
@@ -55,10 +55,10 @@ pub struct DeltaParameters<B: Kernels> {
     pub time_bias: Array<B>,
 }
 
-/// Arrays that forward saves for the gradients, of each head of values.
+/// Arrays that the forward pass saves for the gradients, for each head of values.
 #[derive(Clone, Debug)]
 pub struct DeltaSaved<B: Kernels> {
-    /// Normalised queries, over the root of their size, `[b, heads, s, n]`.
+    /// Normalised queries, divided by the root of their number of features, `[b, heads, s, n]`.
     query: Array<B>,
     /// Normalised keys, `[b, heads, s, n]`.
     key: Array<B>,
@@ -181,7 +181,8 @@ fn in_heads<B: Kernels>(x: Array<B>) -> Array<B> {
     by_head(x.widened().reshape(&[batch, length, 1, heads, features]))
 }
 
-/// Queries, over the root of their size, and keys divided by their length, for each head of values.
+/// Queries and keys divided by their lengths, for each head of values. Queries are also divided by the root of their
+/// number of features.
 fn normalised<B: Kernels>(inputs: &DeltaInputs<B>) -> [Array<B>; 2] {
     let DeltaInputs { query, key, value, .. } = inputs;
     let [batch, length, heads, features] = [0, 1, 2, 3].map(|dim| key.size(dim));
@@ -235,7 +236,7 @@ impl<B: Kernels> Gates<B> {
         Self { batch, biased, rate, logs, beta: in_heads(inputs.beta.clone()).sigmoid() }
     }
 
-    /// Gradients of what goes into the gates, and of the parameters.
+    /// Gradients of the inputs of the gates, and of the parameters.
     fn grads(
         self,
         of_beta: Array<B>,
@@ -259,7 +260,7 @@ struct DeltaChunk<B: Kernels> {
     decays: Decays<B>,
 }
 
-/// Further arrays that the gradients of a chunk are made of.
+/// Further arrays from which the gradients of a chunk are computed.
 struct OfChunk<'a, B: Kernels> {
     chunk: &'a Chunk<B>,
     value: Array<B>,
@@ -269,18 +270,19 @@ struct OfChunk<'a, B: Kernels> {
 }
 
 impl<B: Kernels> DeltaChunk<B> {
-    /// Weights with which each position, a row, reads along its key what each before it wrote.
+    /// Weights with which each position (a row) reads along its key the values that each earlier position (a column)
+    /// wrote.
     fn system(&self, triangle: &Triangle<B>) -> Array<B> {
         let products = B::matmul(self.key.clone(), self.key.clone().transpose());
         products * self.decays.pairs.clone() * triangle.below_diagonal()
     }
 
-    /// Values that the state before the chunk has for each key.
+    /// Values that the state before the chunk holds for each key.
     fn predicted(&self, state: &Array<B>) -> Array<B> {
         self.decays.from_start.clone() * B::matmul(self.key.clone(), state.clone())
     }
 
-    /// Weights with which each position, a row, reads what each that is not after it wrote.
+    /// Weights with which each position (a row) reads the values that it and each earlier position (a column) wrote.
     fn weights(&self) -> Array<B> {
         let products = B::matmul(self.query.clone(), self.key.clone().transpose());
         products * self.decays.pairs.clone()
@@ -297,8 +299,8 @@ impl<B: Kernels> DeltaChunk<B> {
         self.decays.across.clone() * state + B::matmul(keys, written.clone())
     }
 
-    /// Gradients of queries, keys, values, `beta` and logarithms of decays, and of the state before the chunk, from
-    /// those of the output and of the state after it.
+    /// Gradients of queries, keys, values, `beta` and logarithms of decays, and of the state before the chunk, from the
+    /// gradients of the output and of the state after the chunk.
     fn grads(
         self,
         of_chunk: OfChunk<'_, B>,
@@ -331,7 +333,7 @@ impl<B: Kernels> DeltaChunk<B> {
             + across.clone() * matrix_sums(of_next.clone() * state.clone());
         of_sums = of_sums - ending;
 
-        // Through the system of what is written.
+        // Through the triangular system for the written values.
         let of_solved = B::matmul(inverse.transpose(), of_written);
         let of_system = -B::matmul(of_solved.clone(), written.transpose());
         let of_beta = row_sums(of_solved.clone() * (value - predicted.clone()))
@@ -354,8 +356,8 @@ impl<B: Kernels> DeltaChunk<B> {
     }
 }
 
-/// The inverse of the identity plus `x`, `[.., c, c]`, which has zeros on and above its diagonal: by halves, and of
-/// small matrices as the sum of powers of `-x`.
+/// The inverse of the identity plus `x`, `[.., c, c]`, where `x` has zeros on and above its diagonal. It is computed
+/// recursively from halves; for small matrices, as the sum of powers of `-x`.
 fn inverse<B: Kernels>(x: Array<B>) -> Array<B> {
     let size = x.size(2);
     if size <= LEAST_SPLIT {

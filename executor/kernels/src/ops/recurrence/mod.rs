@@ -1,8 +1,8 @@
 //! Recurrences over the sequence, computed chunk by chunk: within a chunk by products of matrices, between chunks by a
 //! state.
 //!
-//! Arrays of a chunk of `c` positions are `[outer, heads, c, features]`, with the sequences, and where there are any
-//! the groups of heads, as outer dimension.
+//! Arrays of a chunk of `c` positions are `[outer, heads, c, features]`. The outer dimension is that of the sequences
+//! and, where there are any, of the groups of heads.
 
 mod chunks;
 pub mod delta_rule;

@@ -1,4 +1,4 @@
-//! Mamba-2's scan. For each head of `p` features and `n` numbers of state a feature, at each position
+//! Mamba-2's scan. For each head, with `p` features and `n` numbers of state per feature, at each position
 //!
 //! ```text
 //! D = clamp(softplus(time_step + time_bias))
@@ -47,7 +47,7 @@ pub struct ScanParameters<B: Kernels> {
 /// Constants of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanConstants {
-    /// Positions of a chunk, which decide the work, not the result.
+    /// Number of positions of a chunk. It determines the amount of work, not the result.
     pub chunk: usize,
     /// Least and greatest time step.
     pub time_steps: [f64; 2],
@@ -192,7 +192,7 @@ impl<B: Kernels> Scan<B> {
 
 /// A chunk of a scan.
 struct ScanChunk<B: Kernels> {
-    /// ScanInputs times time steps.
+    /// Inputs `x` times time steps.
     written: Array<B>,
     b: Array<B>,
     c: Array<B>,
@@ -200,7 +200,8 @@ struct ScanChunk<B: Kernels> {
 }
 
 impl<B: Kernels> ScanChunk<B> {
-    /// Weights with which each position, a row, reads what each that is not after it wrote, `[.., c, c]`.
+    /// Weights with which each position (a row) reads the values that it and each earlier position (a column) wrote,
+    /// `[.., c, c]`.
     fn weights(&self) -> Array<B> {
         B::matmul(self.c.clone(), self.b.clone().transpose()) * self.decays.pairs.clone()
     }
@@ -216,8 +217,8 @@ impl<B: Kernels> ScanChunk<B> {
         self.decays.across.clone() * state + B::matmul(self.b.clone().transpose(), written)
     }
 
-    /// Gradients of what is written, `b`, `c` and logarithms of decays, and of the state before the chunk, from those
-    /// of the output and of the state after it.
+    /// Gradients of the written values, `b`, `c` and logarithms of decays, and of the state before the chunk, from the
+    /// gradients of the output and of the state after the chunk.
     fn grads(
         self,
         state: &Array<B>,

@@ -23,15 +23,10 @@ pub(super) fn find(
     Some((names.prefix(stack)?.replace('#', &(first + layer).to_string()), module))
 }
 
-/// Returns whether the layers of a family are `Conv1D`.
-pub(super) fn has_conv1d(names: &TensorNames) -> bool {
-    names.modules().any(|(op, module)| op == "attention.output" && module.inputs_first)
-}
-
 /// Name of the blocks that predict further tokens.
 const FURTHER: &str = "mtp";
 
-/// The norm before the head of a block that predicts a further token: part of the head here, of the block in files.
+/// The norm before the head of a block that predicts a further token: part of the head here, but of the block in files.
 fn further_norm(parameter: &ModelParameter) -> Option<ModelParameter> {
     let (module, op) = parameter.id.op.strip_prefix(FURTHER)?.split_once('.')?;
     let number: u32 = module.parse().ok()?;

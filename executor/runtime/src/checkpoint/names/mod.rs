@@ -24,7 +24,7 @@ pub struct Naming {
     num_layers: u32,
 }
 
-/// Output sizes of a linear layer, or of a convolution of features by themselves.
+/// Output sizes of a linear layer, or of a convolution of each feature by itself.
 #[derive(Clone, Copy, Debug)]
 struct Outputs {
     all: usize,
@@ -41,11 +41,12 @@ pub struct Stored {
     pub shape: Vec<usize>,
     /// Orientation of a tensor's rows and columns.
     pub orientation: Orientation,
-    /// Location of the parameter in a tensor of several, where it is in one.
+    /// Location of the parameter in a tensor that several parameters share, where it is in one.
     pub fused: Option<Fused>,
 }
 
-/// Location of a parameter in a tensor of several: its outputs are in blocks, interleaved with those of the others.
+/// Location of a parameter in a tensor that several parameters share: its outputs are in blocks, interleaved with
+/// blocks of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fused {
     /// Number of outputs of all parameters in the tensor.
@@ -66,8 +67,8 @@ impl Fused {
 }
 
 impl Naming {
-    /// The names in files of an architecture, given as Hugging Face's class, as `model_type` or as the short form's
-    /// word: those of its family where that names all of `parameters`, else our own.
+    /// The names in files of an architecture, which is given as Hugging Face's class, as `model_type` or as the word of
+    /// the short form. They are the names of its family if these cover all of `parameters`, else our own.
     pub fn of(architecture: &str, parameters: &[ModelParameter]) -> Self {
         let outputs = parameters.iter().filter(|it| it.id.name == "weight").filter_map(|it| {
             let dims = match it.form {
@@ -103,7 +104,8 @@ impl Naming {
 
     /// Returns whether the layers of the family are `Conv1D`, whose weights have the orientation used here.
     pub fn has_conv1d(&self) -> bool {
-        self.family.as_ref().is_some_and(family::has_conv1d)
+        let mut modules = self.family.iter().flat_map(TensorNames::modules);
+        modules.any(|(op, module)| op == "attention.output" && module.inputs_first)
     }
 
     /// Storage of a parameter in files; none if the naming does not cover it.
@@ -119,7 +121,7 @@ impl Naming {
     }
 
     /// Returns whether files may have a tensor without a parameter in the model: buffers that are recomputed, copies of
-    /// tied weights, heads of other tasks, layers that predict further tokens, which have a projection of their own
+    /// tied weights, heads of other tasks, or layers that predict further tokens. Such layers have their own projection
     /// among the tensors that the file `has`.
     pub fn leaves_out(&self, tensor: &str, has: impl Fn(&str) -> bool) -> bool {
         let is_further = || {
@@ -132,7 +134,7 @@ impl Naming {
         self.family.is_some() && (is_known || is_further().unwrap_or(false))
     }
 
-    /// Location of `parameter`, one of those of `join`, in their tensor.
+    /// Location of `parameter`, one of the parameters of `join`, in the tensor that they share.
     fn fused(&self, parameter: &ModelParameter, join: Join, own: Outputs) -> Option<Fused> {
         let (ops, splits) = joined(join);
         let of = |op: &&str| self.outputs.get(&(parameter.id.block, (*op).to_owned())).copied();
@@ -174,7 +176,7 @@ impl Naming {
             format!("base_model.model.{layer}.{module}.weight")
         };
         let tensors = base.tensors.into_iter().map(of_layer).collect();
-        // Both are `nn.Linear`, whatever the kind of the layer.
+        // Both matrices are `nn.Linear`, whatever the kind of the layer.
         let contracted = match parameter.form {
             Form::Linear { contracted } => contracted,
             Form::Experts { contracted } => contracted + 1,
@@ -187,7 +189,7 @@ impl Naming {
         Some(Stored { tensors, shape, orientation: Orientation::OutputsFirst, fused: None })
     }
 
-    /// Returns whether all of `parameters` have a name, and those that share a tensor agree on its shape.
+    /// Returns whether all of `parameters` have a name, and parameters that share a tensor agree on its shape.
     fn fits(&self, parameters: &[ModelParameter]) -> bool {
         let mut shapes = BTreeMap::new();
         parameters.iter().all(|parameter| {

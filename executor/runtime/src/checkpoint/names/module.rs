@@ -5,7 +5,7 @@ use ir::model::Join;
 /// Orientation of a tensor's rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orientation {
-    /// Inputs, over which products sum, come first, as here.
+    /// Inputs, over which products sum, come first, as in this program.
     InputsFirst,
     /// Outputs come first, as in PyTorch's `nn.Linear`.
     OutputsFirst,
@@ -16,7 +16,7 @@ pub enum Orientation {
 pub(super) enum Splits {
     /// None: one whole parameter after the other.
     Not,
-    /// None, and all parameters are of one size.
+    /// None, and all parameters have the same size.
     Evenly,
     /// By key-value head.
     ByHead,
@@ -36,14 +36,14 @@ const EXPERTS: &[&str] = &["mlp.experts.gate", "mlp.experts.up"];
 const STATE_SPACE: &[&str] =
     &["mamba.gate", "mamba.input", "mamba.b", "mamba.c", "mamba.time_step"];
 
-/// Inputs of Mamba-2 that it convolves.
+/// Convolutions of the inputs of Mamba-2.
 const STATE_SPACE_CONVOLUTION: &[&str] =
     &["mamba.input_convolution", "mamba.b_convolution", "mamba.c_convolution"];
 
 /// Queries, keys, values and gates of a delta rule.
 const DELTA: &[&str] = &["delta_net.query", "delta_net.key", "delta_net.value", "delta_net.gate"];
 
-/// Inputs of a delta rule that it convolves.
+/// Convolutions of the inputs of a delta rule.
 const DELTA_CONVOLUTION: &[&str] =
     &["delta_net.query_convolution", "delta_net.key_convolution", "delta_net.value_convolution"];
 

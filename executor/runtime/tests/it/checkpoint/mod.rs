@@ -25,7 +25,7 @@ fn model(text: &str) -> (String, Vec<ModelParameter>) {
 }
 
 fn id(text: &str) -> ParameterId {
-    text.parse().unwrap()
+    text.to_owned().try_into().unwrap()
 }
 
 /// What an error says, with `directory` left out.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{Ended, Failure, run, run_by_turns};
 
-/// More than any of these takes.
+/// Longer than any of these processes takes.
 const LONG: Duration = Duration::from_mins(1);
 
-/// Too short for what hangs.
+/// Too short for processes that hang.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn shell(script: &str) -> Command {
@@ -35,6 +35,7 @@ fn what_fails_says_why() {
             "echo 'error: no driver' >&2; echo 'hint: install it' >&2; exit 2",
             "no driver\nhint: install it",
         ),
+        ("echo 'error: the driver says: error: 700' >&2; exit 2", "the driver says: error: 700"),
         ("echo at work >&2; echo lost >&2; exit 3", "it ended with code 3: lost"),
         ("exit 101", "it ended with code 101"),
         ("kill -9 $$", "it was ended by a signal"),
@@ -44,7 +45,7 @@ fn what_fails_says_why() {
     }
 }
 
-/// Of several, the one that says what its error was.
+/// Of several failed processes, the one that printed its error is reported.
 #[test]
 fn one_that_fails_ends_the_others_and_says_why() {
     let ended = ended(&["exit 3", "echo 'error: lost' >&2; exit 2"], LONG);
@@ -57,7 +58,7 @@ fn what_hangs_is_ended_and_what_it_said_remains() {
     assert_eq!((ended.lines, ended.failure), (vec!["one".to_owned()], Some(Failure::TooLong)));
 }
 
-/// Each takes a turn for every line that the first writes, until none is given.
+/// Each process takes a turn for every line that the first writes, until no more are given.
 #[test]
 fn turns_end_for_all_alike() {
     let script = "while read -r _; do sleep 0.05; echo turn; done; echo end";

@@ -102,7 +102,7 @@ fn compare(name: &str, ty: Type, flushes: bool) -> Result<Compare> {
         return Ok(compared(read, move |a, b| holds(a.partial_cmp(b))));
     }
     let (bits, has_sign) = (ty.bits(), ty.is_signed());
-    // The order of unsigned numbers is that of signed ones, moved by a half.
+    // With the top bit flipped, unsigned numbers compare in the same order as signed numbers.
     let number = move |value: u64| {
         if has_sign { signed(value, bits) } else { ((value & ones(bits)) ^ 1 << 63).cast_signed() }
     };

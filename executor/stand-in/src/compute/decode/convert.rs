@@ -52,7 +52,7 @@ impl<'a> Decoder<'a> {
                 one(move |value| {
                     let value = from.read(value);
                     let value = if is_flushed(value) { 0.0 } else { value };
-                    clamped(whole(value, rounding), bits, has_sign)
+                    clamped(rounding.to_whole(value), bits, has_sign)
                 })
             }
             (to, from) => {
@@ -94,8 +94,9 @@ fn floats(
     }
     Ok(one(move |value| {
         let value = from.read(value);
-        let value = if flushes && (value as f32).is_subnormal() { 0.0 } else { value };
-        let value = to_integer.map_or(value, |rounding| whole(value, rounding));
+        let is_flushed = flushes && (value as f32).is_subnormal();
+        let value = if is_flushed { 0_f64.copysign(value) } else { value };
+        let value = to_integer.map_or(value, |rounding| rounding.to_whole(value));
         let result = to.write(value, rounding);
         if saturates { saturated(result) } else { result }
     }))
@@ -119,16 +120,6 @@ fn least(bits: u32, has_sign: bool) -> i128 {
 
 fn most(bits: u32, has_sign: bool) -> i128 {
     if has_sign { (1_i128 << (bits - 1)) - 1 } else { i128::from(ones(bits)) }
-}
-
-fn whole(value: f64, rounding: Rounding) -> f64 {
-    match rounding {
-        Rounding::NearestEven => value.round_ties_even(),
-        Rounding::NearestAway => value.round(),
-        Rounding::Zero => value.trunc(),
-        Rounding::Down => value.floor(),
-        Rounding::Up => value.ceil(),
-    }
 }
 
 /// The nearest integer in range; zero for NaN.

@@ -74,8 +74,8 @@ pub(super) fn function(name: &str, words: &mut Words<'_>) -> Result<Function> {
     })
 }
 
-/// A function of binary32 with its inputs and outputs flushed to zero where subnormal, or its output clamped to zero to
-/// one.
+/// A function of binary32 whose subnormal inputs and outputs are flushed to zero if `flushes`, and whose output is
+/// clamped to the range from zero to one if `saturates`.
 fn with_flush_and_clamp(function: Function, flushes: bool, saturates: bool) -> Function {
     let before = move |value: u64| if flushes { flushed(value) } else { value };
     let after = move |value: u64| {
@@ -127,7 +127,7 @@ fn f32_function(name: &str, rounding: Rounding) -> Result<Function> {
     })
 }
 
-/// The lesser of two numbers, where negative zero is less than zero; the other number if one is NaN.
+/// The lesser of two numbers, where negative zero is less than positive zero. If one is NaN, the other number.
 fn least(a: f32, b: f32) -> f32 {
     if a.is_nan() {
         return b;

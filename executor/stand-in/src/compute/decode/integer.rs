@@ -77,7 +77,7 @@ fn shift(by: u64, bits: u32) -> Option<u32> {
     (by < bits).then_some(by)
 }
 
-/// Quotient and remainder. CUDA does not define a division by zero; all bits are set.
+/// Quotient and remainder. CUDA does not define a division by zero; here it sets all bits.
 fn divide(a: i64, b: i64, (bits, has_sign): (u32, bool)) -> (u64, u64) {
     if b == 0 {
         return (u64::MAX, u64::MAX);

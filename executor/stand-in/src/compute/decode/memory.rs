@@ -79,7 +79,7 @@ impl<'a> Decoder<'a> {
         Ok(Address { base: self.names.value(name)?, offset: signed(offset, 64) })
     }
 
-    /// `cvta`: between addresses of a space and generic addresses.
+    /// `cvta`: conversion between addresses of a space and generic addresses.
     fn windows(&mut self, mut text: Text<'_, 'a>) -> Result<()> {
         let is_to = text.words.take("to");
         let start = window(space(&mut text.words)?);

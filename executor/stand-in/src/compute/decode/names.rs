@@ -25,7 +25,7 @@ pub(super) struct Names<'a> {
 #[derive(Clone, Copy)]
 enum VariableAddress {
     At(u64),
-    /// Behind all shared memory of static size.
+    /// After all shared memory of static size.
     Dynamic,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Names<'a> {
         self.num_registers - 1
     }
 
-    /// Reads a declaration outside of kernels. Unknown ones are reported when they are used.
+    /// Reads a declaration outside of kernels. Unknown declarations are reported when they are used.
     pub(super) fn declare_in_module(&mut self, text: &str) {
         if text.contains(".shared") && !text.contains(".entry") {
             // Variables of other kernels have different names.
@@ -177,7 +177,7 @@ impl<'a> Names<'a> {
         self.specials.iter().map(|(special, register)| (*register, *special)).collect()
     }
 
-    /// Bytes of static shared memory, padded so that dynamic shared memory behind it is aligned.
+    /// Bytes of static shared memory, padded so that the dynamic shared memory after it is aligned.
     pub(super) fn shared_bytes(&self) -> u64 {
         /// Alignment of dynamic shared memory in CubeCL's kernels.
         const ALIGN: u64 = 128;

@@ -28,7 +28,7 @@ impl Buffer {
     }
 }
 
-/// A module with a kernel of this body, which has the buffer's address in `%rd1`.
+/// A module with a kernel of this body. The kernel has the buffer's address in `%rd1`.
 fn module(body: &str) -> String {
     format!(
         ".version 8.8\n.extern .shared .align 128 .b8 dynamic[];\n\
@@ -56,8 +56,8 @@ pub(super) fn play(
     run(&program, &grid, &params, buffer)
 }
 
-/// The content of a buffer of `threads` words after one block has run; before, it holds 0, 1, 2, ... `%r1` is the
-/// thread, and `%rd3` the address of its word; `%r9` is written there at the end.
+/// The content of a buffer of `threads` words after one block has run. Before, the buffer holds 0, 1, 2, ... `%r1` is
+/// the thread's number, and `%rd3` the address of its word, to which `%r9` is written at the end.
 pub(super) fn words(body: &str, threads: u32) -> Vec<u32> {
     let mut buffer = Buffer::of(&(0..threads).collect::<Vec<_>>());
     let body = format!(

@@ -3,8 +3,8 @@
 use super::bench::{Buffer, decode, play};
 use crate::compute::Fault;
 
-/// The result, in register number 9, of one instruction, whose operands are `%r5` to `%r8`, or registers of another
-/// kind with these numbers.
+/// The result, in register number 9, of one instruction. Its operands are `%r5` to `%r8`, or registers of another kind
+/// with these numbers.
 fn result(instruction: &str, operands: [u64; 4]) -> u64 {
     let load = |(index, register): (usize, usize)| {
         let at = 8 * index;

@@ -30,7 +30,7 @@ fn program(streams: usize) -> impl Strategy<Value = Vec<String>> {
         1 => (thread(), stream()).prop_map(|(t, s)| format!("t{t} sees s{s}")),
     ];
     prop::collection::vec(line, 0..24).prop_map(|lines| {
-        // A unique name for each line, so that findings show which lines they are of.
+        // A unique name for each line, so that findings show the lines that they concern.
         let named = lines.iter().enumerate();
         named.map(|(index, line)| line.replace(" name ", &format!(" u{index} "))).collect()
     })
@@ -47,8 +47,8 @@ fn keys(lines: &[String], order: HostOrder) -> BTreeSet<String> {
 
 const ORDERS: [HostOrder; 2] = [HostOrder::AsRecorded, HostOrder::WithinThreads];
 
-/// Returns whether any two uses of the same bytes, one of them a write, are unordered: by the paths of a graph with an
-/// edge for each rule, threads in the order of the recording.
+/// Returns whether any two uses of the same bytes, one of them a write, are unordered. Uses are ordered by the paths of
+/// a graph with an edge for each rule; threads are in the order of the recording.
 fn has_race(recording: &Recording) -> bool {
     // Call `i` has a node for the call itself, `2 i`, and one for the stream's work, `2 i + 1`.
     let calls = &recording.calls;
@@ -102,7 +102,7 @@ fn has_race(recording: &Recording) -> bool {
     false
 }
 
-/// Orders a node after others, and after all that they come after.
+/// Orders a node after others, and after all nodes that the others come after.
 fn after(reached: &mut [BTreeSet<usize>], node: usize, others: impl Iterator<Item = usize>) {
     for other in others {
         let mut all = reached[other].clone();

@@ -73,7 +73,7 @@ pub(super) fn gated_input_grad(
     (array(gate_grads, &shape), array(grads, &shape))
 }
 
-/// AdamW in one pass over weights, moments and gradients, where burn's operations make a dozen.
+/// AdamW in one pass over weights, moments and gradients, where burn's operations make a dozen passes.
 pub(super) fn adamw(
     rates: &AdamW,
     weights: Array<Flex>,

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 /// Elements of one task of a thread: 64 KiB in fp32, which fits a core's private cache.
 pub(super) const CHUNK: usize = 16 * 1024;
 
-/// Partial sums of a row: as many as the widest vector registers hold numbers.
+/// Number of partial sums of a row: the number of fp32 numbers in the widest vector register.
 const LANES: usize = 16;
 
 /// Runs `work` compiled for the widest vectors that this processor has.
@@ -88,7 +88,7 @@ pub(super) fn exponentials(row: &mut [f32], shift: f32) -> f32 {
     total + lanes.iter().sum::<f32>()
 }
 
-/// `e^x`, to two units in the last place; zero below -87.3 and infinite above 88.4.
+/// `e^x`, to two units in the last place; zero below -87.3 and infinite above 88.376.
 ///
 /// ```text
 /// e^x = 2^n e^r,   n = round(x / ln 2),   r = x - n ln 2

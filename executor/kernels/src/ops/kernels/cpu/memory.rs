@@ -5,7 +5,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::math::CHUNK;
-use crate::array::{Array, Element};
+use crate::array::Array;
 
 /// Elements of an fp32 array for reading, in row-major order.
 pub(super) struct Read(FlexTensor);
@@ -95,9 +95,4 @@ fn runs(shape: &[usize], strides: &[usize]) -> (usize, usize) {
 /// An array from elements in row-major order.
 pub(super) fn array(values: Vec<f32>, shape: &[usize]) -> Array<Flex> {
     Array::from_primitive(FlexTensor::from_data(TensorData::new(values, shape)))
-}
-
-/// Returns whether all arrays are fp32, as the loops need.
-pub(super) fn are_fp32<const N: usize>(arrays: [&Array<Flex>; N]) -> bool {
-    arrays.iter().all(|array| array.element() == Element::F32)
 }

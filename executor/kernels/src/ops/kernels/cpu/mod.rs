@@ -1,4 +1,4 @@
-//! Operators on the CPU in one pass over memory, vectorised and on all threads, in fp32. Other element types use burn's
+//! Operators on the CPU in fp32: one pass over memory, vectorised, on all threads. Other element types use burn's
 //! operations.
 
 #![expect(
@@ -16,8 +16,7 @@ use std::ops::Range;
 use burn_flex::Flex;
 use ir::graph::NormKind;
 
-use self::memory::are_fp32;
-use super::BasicKernels;
+use super::{BasicKernels, are_fp32};
 use crate::array::Array;
 use crate::ops::Kernels;
 use crate::ops::composed;
@@ -84,8 +83,7 @@ impl BasicKernels for Flex {
         bias: Option<Array<Self>>,
         epsilon: f64,
     ) -> (Array<Self>, Statistics<Self>) {
-        let parameters = weight.iter().chain(&bias).all(|parameter| are_fp32([parameter]));
-        if are_fp32([&x]) && parameters {
+        if are_fp32([&x].into_iter().chain(&weight).chain(&bias)) {
             rows::norm(kind, &x, weight.as_ref(), bias.as_ref(), epsilon as f32)
         } else {
             composed::norm::forward(kind, x, weight, bias, epsilon)
@@ -98,7 +96,7 @@ impl BasicKernels for Flex {
         weight: Option<Array<Self>>,
         grad: Array<Self>,
     ) -> Array<Self> {
-        if are_fp32([&x, &grad]) && weight.iter().all(|weight| are_fp32([weight])) {
+        if are_fp32([&x, &grad].into_iter().chain(&weight)) {
             rows::norm_input_grad(&x, statistics, weight.as_ref(), grad)
         } else {
             composed::norm::input_grad(x, statistics, weight, grad)

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::launch::{Grid, empty, launch, rows_and_width, vector_size};
 use super::rows::Measured;
 
-/// Vectors of neighbouring columns of a cube, read at a time by one plane of units.
+/// Number of vectors of neighbouring columns in a cube, which one plane of units reads at a time.
 const COLUMNS: usize = 32;
 
 /// Rows that a cube reads at a time.

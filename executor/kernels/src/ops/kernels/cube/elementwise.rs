@@ -144,9 +144,9 @@ pub(super) fn adamw<R: CubeRuntime>(
     (weights, [first, second])
 }
 
-/// `scale (p - onehot)` in the type of `rows`, in place where no other tensor shares their memory, where `p` is the
-/// softmax: of logits `e^(logit - max) / sum` where there are maxima, else of exponentials `e / sum`. `classes` is the
-/// column of each row's target, `width` if it is in another shard.
+/// `scale (p - onehot)` in the type of `rows`, in place if no other tensor shares their memory. `p` is the softmax. If
+/// there are maxima, `rows` are logits and `p = e^(logit - max) / sum`; else `rows` are exponentials and `p = e / sum`.
+/// `classes` is the column of each row's target, or `width` if the target is in another shard.
 pub(super) fn cross_entropy_grad<R: CubeRuntime>(
     rows: CubeTensor<R>,
     max: Option<CubeTensor<R>>,

@@ -3,7 +3,8 @@
 //!
 //! With `g = unit / 4` and `t = unit % 4`, a unit has the pairs of columns `2 t` and `2 t + 8` of rows `g` and `g + 8`
 //! of the left matrix; the pairs of rows `2 t` and `2 t + 8` of column `g` of the right matrix; and the pair of columns
-//! `2 t` of rows `g` and `g + 8` of the sums. So the sums of two neighbouring products are a left matrix as they are.
+//! `2 t` of rows `g` and `g + 8` of the sums. So the sums of two neighbouring products form a left matrix without any
+//! exchange between units.
 //!
 //! # Source
 //!
@@ -26,7 +27,7 @@ pub(super) const DEPTH: usize = 16;
 /// Columns of a right matrix.
 pub(super) const COLUMNS: usize = 8;
 
-/// Elements of 16 bytes, the widest access to memory.
+/// Number of 16-bit elements in 16 bytes, the widest access to memory.
 pub(super) const CHUNK: usize = 8;
 
 /// Planes of a cube.
@@ -47,8 +48,8 @@ pub(super) type Chunk<F> = Vector<F, Const<8>>;
 /// A unit's part of a matrix, one register for each pair.
 pub(super) type Registers<E> = Array<Pair<E>>;
 
-/// Chunks of shared memory that a row of a tile takes: one more than its elements, so that rows that are read at once
-/// are in different banks.
+/// Chunks of shared memory that a row of a tile takes: one more than its elements fill, so that rows that are read at
+/// once are in different banks.
 pub(super) const fn pitch(width: usize) -> usize {
     width / CHUNK + 1
 }
@@ -83,7 +84,7 @@ pub(super) fn plane() -> usize {
     UNIT_POS as usize / UNITS_OF_PLANE
 }
 
-/// The row of sums that is the unit's first; its second is 8 below.
+/// The first of the two rows of sums that the unit has; the second is 8 rows below.
 #[cube]
 pub(super) fn row_of_unit() -> usize {
     UNIT_POS_PLANE as usize / 4

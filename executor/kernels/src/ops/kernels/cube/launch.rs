@@ -51,8 +51,9 @@ impl<R: CubeRuntime> Grid<R> {
     }
 }
 
-/// Launches a kernel on a [`Grid`] with its arguments, the first of which is the size of its vectors, if it has any; by
-/// another function than its `launch` where one is given.
+/// Launches a kernel on a [`Grid`] with its arguments. The first argument is the size of the kernel's vectors, if it
+/// has any. If a path is given, as in `kernel::launch_unchecked`, that function launches the kernel instead of
+/// `launch`.
 macro_rules! launch {
     ($kernel:ident, $grid:expr, $($argument:expr),+ $(,)?) => {
         launch!($kernel::launch, $grid, $($argument),+)
@@ -95,8 +96,8 @@ pub(super) fn len<R: CubeRuntime>(tensor: &CubeTensor<R>) -> usize {
     tensor.meta.num_elements()
 }
 
-/// Elements that units read and write at once of tensors of equal shape: the widest vector that the device prefers (16
-/// bytes on CUDA) and that divides their rows.
+/// Number of elements that units read and write at once, for tensors of equal shape: the widest vector that the device
+/// prefers (16 bytes on CUDA) and that divides the tensors' rows.
 pub(super) fn vector_size<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> VectorSize {
     shared_vector_size(tensors, &[])
 }
@@ -123,7 +124,7 @@ pub(super) fn has_planes<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
     client.properties().features.plane.contains(Plane::Ops)
 }
 
-/// Units of a cube that works on a row of this many vectors: a power of two, and no fewer than a plane has.
+/// Units of a cube that works on a row of this many vectors: a power of two, and no fewer than the units of a plane.
 pub(super) fn units_of_row(vectors: usize) -> usize {
     vectors.next_power_of_two().clamp(64, UNITS)
 }
@@ -146,15 +147,16 @@ enum Combination {
     Greatest,
 }
 
-/// The greatest number of `units` units of a cube, returned to each, as [`cube_sum`].
+/// The greatest of the numbers of `units` units of a cube, returned to each unit, as by [`cube_sum`].
 #[cube]
 pub(super) fn cube_max(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
     of_cube(value, units, planes, Combination::Greatest)
 }
 
-/// The sum of the numbers of `units` units of a cube, returned to each.
+/// The sum of the numbers of `units` units of a cube, returned to each unit.
 ///
-/// `units` is a power of two, no less than a plane has; `planes` is true where the device has reductions within planes.
+/// `units` is a power of two, no less than the number of units of a plane; `planes` is true where the device has
+/// reductions within planes.
 #[cube]
 pub(super) fn cube_sum(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
     of_cube(value, units, planes, Combination::Sum)

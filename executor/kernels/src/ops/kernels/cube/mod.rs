@@ -1,5 +1,5 @@
-//! Operators on GPUs, each in one kernel or two, written once for all devices that cubecl compiles for: CUDA's, and
-//! those of wgpu. They read fp32 and 16 bits and compute in fp32; other element types use burn's operations.
+//! Operators on GPUs, each in one kernel or two, written once for all devices that cubecl compiles for: those of CUDA
+//! and of wgpu. The kernels read fp32 and 16-bit types and compute in fp32; other element types use burn's operations.
 //!
 //! # Source
 //!
@@ -35,7 +35,7 @@ use ir::graph::NormKind;
 use self::attention::Problem;
 use self::rows::Measured;
 use self::vendor::Vendor;
-use super::BasicKernels;
+use super::{BasicKernels, are_fp32};
 use crate::array::{Array, Element, Indices};
 use crate::clock::{DeviceClock, WaitingClock};
 use crate::ops::Kernels;
@@ -100,7 +100,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     }
 
     fn contiguous(x: Array<Self>) -> Array<Self> {
-        // burn's reshape gives another order of elements for some arrays whose dimensions were exchanged.
+        // burn's reshape changes the order of elements of some arrays whose dimensions were exchanged.
         if x.is_bytes() { x } else { Array::from_primitive(into_contiguous(x.primitive())) }
     }
 
@@ -152,15 +152,14 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     }
 
     fn sum_rows(rows: Array<Self>, targets: &[u32], num_rows: usize) -> Array<Self> {
-        let (width, device) = (rows.size(1), rows.device());
-        let sums = Array::zeros(&[num_rows, width], Element::F32, &device);
-        if rows.rank() != 2 || !are_alike(&[&rows]) {
-            let indices = Indices::new(targets, &[targets.len()], &device);
-            return sums.select_add(0, &indices, rows.widened());
+        if !are_alike(&[&rows]) {
+            return composed::embedding::sum_rows(rows, targets, num_rows);
         }
+        let device = rows.device();
         let lists = table::Lists::new(targets);
         let flat = lists.flat();
         let sent = Indices::<Self>::new(&flat, &[flat.len()], &device).primitive();
+        let sums = Array::<Self>::zeros(&[num_rows, rows.size(1)], Element::F32, &device);
         let sums = sums.primitive();
         table::sum_into(&sums, rows.primitive(), sent, lists.num_targets());
         wrapped(sums)
@@ -440,13 +439,8 @@ fn are_alike<B: Backend>(arrays: &[&Array<B>]) -> bool {
         && arrays.iter().all(|array| array.dtype() == first)
 }
 
-/// Returns whether all arrays are in fp32.
-fn are_fp32<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a Array<B>>) -> bool {
-    arrays.into_iter().all(|array| array.dtype() == DType::F32)
-}
-
-/// Operations of an expert's product above which cuBLASLt is faster, although the host waits for counts and starts one
-/// kernel for each expert: some 10 us of an H100.
+/// Number of operations of an expert's product above which cuBLASLt is faster, although the host then waits for counts
+/// and starts one kernel for each expert. An H100 takes some 10 us for this number.
 const LARGE: usize = 1 << 32;
 
 /// Returns whether the products of experts, rows `[rows, depth]` times `width` columns, are one kernel.

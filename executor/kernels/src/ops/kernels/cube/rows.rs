@@ -1,6 +1,6 @@
 //! Kernels with one cube for each row: norms and exponentials, which need a sum over the row.
 //!
-//! Units read vectors of elements; a row that is read again comes from a cache.
+//! Units read vectors of elements. A row that a kernel reads twice comes from a cache the second time.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;

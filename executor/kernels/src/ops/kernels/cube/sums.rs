@@ -8,7 +8,8 @@ use cubecl::prelude::*;
 
 use super::launch::{Grid, UNITS, cube_sum, empty, has_planes, launch, len, sum_of, vector_size};
 
-/// The most parts that elements are cut into: some cubes for each multiprocessor of any device.
+/// Upper bound of the number of parts that elements are cut into, one cube for each: several cubes for each
+/// multiprocessor of any device.
 const PARTS: usize = 1024;
 
 /// The sum of the squares of the elements of a flat tensor, in one element of fp32.

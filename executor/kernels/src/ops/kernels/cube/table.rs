@@ -1,7 +1,8 @@
 //! Selection of rows of a table by index, and addition of rows to it.
 //!
-//! burn 0.21's `select` reads the list of indices at the number of each feature too, which is past its end where there
-//! are more features than rows; its `select_add` gives each feature to one unit, which loops over all rows.
+//! burn 0.21's `select` also reads the list of indices at the number of each feature, which is past the end of the list
+//! where there are more features than rows. burn's `select_add` assigns each feature to one unit, which loops over all
+//! rows.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -22,7 +23,8 @@ pub(super) fn select<R: CubeRuntime>(x: CubeTensor<R>, indices: CubeTensor<R>) -
     y
 }
 
-/// Rows to be added to each row of a table: the target rows, the start of the list of each, and the lists.
+/// Lists of the rows to be added to each row of a table: the target rows, the start of each target row's list, and the
+/// lists.
 pub(super) struct Lists {
     targets: Vec<u32>,
     starts: Vec<u32>,
@@ -30,7 +32,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// The lists of rows, where row `i` is added to row `targets[i]` of the table; each in ascending order.
+    /// The lists of rows, where row `i` is added to row `targets[i]` of the table. Each list is in ascending order.
     pub(super) fn new(targets: &[u32]) -> Self {
         let mut sources: Vec<u32> = (0..targets.len() as u32).collect();
         sources.sort_by_key(|source| targets[*source as usize]);

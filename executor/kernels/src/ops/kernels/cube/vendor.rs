@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use crate::clock::DeviceClock;
 
-/// A runtime of cubecl with the vendor's library. Without one the methods do nothing and return none or false.
+/// A runtime of cubecl with the vendor's library. Without the library, the methods do nothing and return none or false.
 pub(crate) trait Vendor: CubeRuntime {
     /// The clock of a device, by the vendor's driver.
     fn clock(_device: &Self::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {

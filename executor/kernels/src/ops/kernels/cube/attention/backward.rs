@@ -1,6 +1,6 @@
 //! The gradients: one kernel for the queries, in which a cube has a tile of a head's queries, and one for keys and
-//! values, in which it has a tile of a head's keys. Both recompute the scores; no two units add to the same memory, so
-//! results do not depend on the order of execution.
+//! values, in which it has a tile of a head's keys. Both kernels recompute the scores. No two units add to the same
+//! memory, so results do not depend on the order of execution.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;

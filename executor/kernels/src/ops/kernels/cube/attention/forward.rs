@@ -144,7 +144,7 @@ fn forward_kernel<F: Float>(
     #[unroll]
     for row in 0..ROWS {
         let query = first + first_row() + row;
-        // The largest score alone adds one to the sum of a row that sees a key.
+        // In a row that sees a key, the largest score alone contributes 1 to the sum.
         let share = 1.0 / max(total[row], f32::new(1.0));
         #[unroll]
         for feature in 0..comptime!(features(value_width)) {

@@ -10,7 +10,7 @@ use super::tiles;
 use crate::ops::attention::KeyVisibility;
 use crate::ops::attention::dims::Dims;
 
-/// Upper bound of positions: twice as many still fit 32 bits with a sign.
+/// Upper bound of the number of positions: twice this number still fits a signed 32-bit integer.
 const MOST_POSITIONS: i32 = 1 << 29;
 
 /// An attention problem that these kernels support.

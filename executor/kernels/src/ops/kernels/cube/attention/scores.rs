@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 /// Finite replacement for a maximum of minus infinity. Lower than any score.
 pub(super) const LOWEST: f32 = -1e30;
 
-/// Threshold between hidden keys, which are below, and scores, which are above.
+/// Threshold between hidden keys, which have lower values, and scores, which are higher.
 pub(super) const LOW: f32 = -1e29;
 
 /// Compile-time options of the kernels.
@@ -168,7 +168,8 @@ pub(super) fn bias(
     }
 }
 
-/// `P (dP - delta)` through the cap: the gradient of the scaled product. `capped` is the score after the cap.
+/// The gradient of the scaled product: `P (dP - delta)` times the slope of the cap. `capped` is the score after the
+/// cap.
 #[cube]
 pub(super) fn score_grad(
     probability: f32,

@@ -1,10 +1,11 @@
 //! Tiles of rows in shared memory, and their products.
 //!
-//! Eight units, a *team*, have a few rows of the cube's own tile, and loop together over the tiles of the other side:
-//! each takes every eighth column of the scores and every eighth feature of the results. So a unit uses each value from
-//! shared memory for several of its rows, and neighbouring units read neighbouring memory.
+//! Eight units form a *team*, which has a few rows of the cube's own tile. The team's units loop together over the
+//! tiles of the other side: each unit takes every eighth column of the scores and every eighth feature of the results.
+//! So a unit uses each value from shared memory for several of its rows, and neighbouring units read neighbouring
+//! memory.
 //!
-//! A row of a tile has its features rounded up to a multiple of eight with zeros, and one number more, which puts the
+//! A row of a tile holds its features, padded with zeros to a multiple of eight, and one number more, which puts the
 //! same feature of neighbouring rows into different banks.
 
 use burn_cubecl::CubeRuntime;
@@ -61,13 +62,13 @@ impl Tiling {
         self.other / LANES
     }
 
-    /// Numbers of shared memory that a row of scores takes.
+    /// Number of fp32 numbers in shared memory that a row of scores takes.
     pub(super) const fn pitch(self) -> usize {
         self.other + 1
     }
 }
 
-/// Numbers of shared memory that a row of a tile takes.
+/// Number of fp32 numbers in shared memory that a row of a tile takes.
 pub(super) const fn pitch(width: usize) -> usize {
     features(width) * LANES + 1
 }
@@ -138,7 +139,7 @@ pub(super) fn products(
     sums
 }
 
-/// Adds to the unit's rows and features the rows of `other`, each times its weight, `[own, other]`.
+/// Adds the rows of `other`, each times its weight from `[own, other]`, to the unit's rows and features.
 #[cube]
 pub(super) fn accumulate(
     sums: &mut Array<f32>,

@@ -1,4 +1,4 @@
-//! Choice of experts: one cube for each row, in which each unit ranks its experts by counting better ones.
+//! Choice of experts: one cube for each row, in which each unit ranks its experts by counting the better experts.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -13,8 +13,9 @@ use crate::ops::experts::RoutingRule;
 /// Replacement for minus infinity, below any score.
 const LOWEST: f32 = -3.0e38;
 
-/// Numbers of shared memory for each expert: its score, and its score if it is among the best of its group. Groups and
-/// chosen experts, which have one number each, are no more than experts.
+/// Numbers in shared memory for each expert. Two are the expert's own: its score, and its score if it is among the best
+/// of its group. Each group and each chosen expert has one number more, and there are no more groups or chosen experts
+/// than experts.
 const KEPT: usize = 4;
 
 /// The most experts whose scores fit a cube's shared memory.
@@ -22,7 +23,7 @@ pub(in super::super) fn most_experts<R: CubeRuntime>(client: &ComputeClient<R>) 
     client.properties().hardware.max_shared_memory_size / (KEPT * size_of::<f32>())
 }
 
-/// Choice of groups before experts: one group of all experts where there is none.
+/// Choice of groups, which precedes that of experts: one group of all experts where there are no groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Groups {
     count: usize,
@@ -102,7 +103,7 @@ fn choose_kernel(
             if is_corrected {
                 score += correction[expert];
             }
-            // NaN is compared as the lowest score, so that each row has `top_k` experts.
+            // NaN counts as the lowest score, so that each row has `top_k` experts.
             scores[expert] = select(score > LOWEST, score, f32::new(LOWEST));
         }
         sync_cube();

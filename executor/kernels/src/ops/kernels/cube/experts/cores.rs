@@ -1,7 +1,7 @@
 //! The products of experts by tensor cores: arrays of 16 bits, on GPUs whose planes multiply 16 by 16 by 8.
 //!
-//! A cube has a tile of the product, each of its planes a quarter of it in registers. Tiles of both factors pass
-//! through shared memory; the next ones are loaded into registers while the current ones are multiplied.
+//! A cube has a tile of the product, and each of its planes holds a quarter of the tile in registers. Tiles of both
+//! factors pass through shared memory; the next ones are loaded into registers while the current ones are multiplied.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -18,7 +18,7 @@ use super::tiles::{start_of, tile_position, tiles};
 /// Rows and columns of a cube's tile.
 const TILE: usize = 128;
 
-/// Summed elements of a factor's tile, loaded at a time.
+/// Size of a factor's tile along the summed side; one tile is loaded at a time.
 const STEP: usize = 32;
 
 /// Rows and columns of a plane's quarter of a tile.
@@ -33,7 +33,7 @@ const BLOCKS: usize = QUARTER / COLUMNS;
 /// Chunks of a factor's tile that each unit loads.
 const BROUGHT: usize = TILE * STEP / CHUNK / UNITS;
 
-/// Layout of a factor's tile in memory, and so in shared memory: which of its sides is along rows.
+/// Layout of a factor's tile in memory, and so in shared memory: the side along which its rows run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Side {
     /// Rows run along the summed side: `[tile, step]`.
@@ -141,7 +141,7 @@ pub(super) fn outer<R: CubeRuntime>(
     );
 }
 
-/// Position of a factor's tile in memory, distance of its rows, and sizes of the factor.
+/// Position of a factor's tile in memory, distance between its rows, and sizes of the factor.
 #[derive(Clone, Copy, CubeType)]
 struct Factor {
     start: usize,
@@ -237,7 +237,7 @@ fn product<F: Float>(
         put::<F>(&a_next, &mut a_tile, left_side);
         put::<F>(&b_next, &mut b_tile, right_side);
         sync_cube();
-        // Behind the last step nothing is read.
+        // Nothing is read past the last step.
         bring::<F>(a, left, from + STEP, &mut a_next, left_side);
         bring::<F>(b, right, from + STEP, &mut b_next, right_side);
         #[unroll]

@@ -1,5 +1,5 @@
 //! A product with each expert's matrix, all in one kernel: cubes find the expert of their rows in the counts on the
-//! device. There are cubes for the most tiles that any counts can need; those without rows end at once.
+//! device. There are cubes for the greatest number of tiles that any counts can need; cubes without rows end at once.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -13,7 +13,7 @@ use super::tiles::{start_of, tile_position, tiles};
 /// Rows and columns of a tile.
 const TILE: usize = 64;
 
-/// Summed elements of a tile, loaded at a time.
+/// Size of a tile along the summed side; one tile is loaded at a time.
 const DEPTH: usize = 16;
 
 /// Rows and columns of a tile that a unit has.
@@ -25,7 +25,8 @@ const SIDE: usize = TILE / OWN;
 /// Units of a cube.
 const UNITS: usize = SIDE * SIDE;
 
-/// Numbers from one row of a tile in shared memory to the next, so that neighbours lie in different banks.
+/// Distance in numbers from one row of a tile in shared memory to the next. It puts neighbouring rows into different
+/// banks.
 const PITCH: usize = TILE + 1;
 
 /// The rows of each expert, `[rows, in]`, times its matrix of `[experts, in, out]`.

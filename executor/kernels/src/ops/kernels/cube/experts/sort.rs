@@ -1,5 +1,5 @@
-//! Sorting of choices by expert: one cube for each expert loops over all choices, as many pieces as it has units, so
-//! that choices of one expert stay in the order of rows and no two units add to the same memory.
+//! Sorting of choices by expert. One cube for each expert loops over all choices, cut into one piece for each of its
+//! units, so that choices of one expert stay in the order of rows and no two units add to the same memory.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;

@@ -2,7 +2,8 @@
 
 use cubecl::prelude::*;
 
-/// The most tiles of `of_tile` rows that the rows of experts are cut into; no tile has rows of two experts.
+/// Upper bound of the number of tiles of `of_tile` rows that the rows of experts are cut into. No tile has rows of two
+/// experts.
 pub(super) const fn tiles(rows: usize, num_experts: usize, of_tile: usize) -> usize {
     let begun = if rows < num_experts { rows } else { num_experts };
     rows / of_tile + begun

@@ -1,6 +1,7 @@
 //! The gradients, by tensor cores: one kernel for the queries, in which a plane has a strip of a head's queries, and
-//! one for keys and values, in which it has a strip of a head's keys. Both recompute the scores, and no two units add
-//! to the same memory: seven products instead of the five of a kernel with atomic additions, but deterministic results.
+//! one for keys and values, in which it has a strip of a head's keys. Both kernels recompute the scores, and no two
+//! units add to the same memory. That takes seven products instead of the five of a kernel with atomic additions, but
+//! results are deterministic.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -26,7 +27,8 @@ use super::rows::{
 /// Rows of a cube's own tile.
 const OWN: usize = PLANES * STRIP;
 
-/// Rows of the other side's tile, whose scores and gradients are in registers: fewer where rows are long.
+/// Number of rows of the other side's tile. Their scores and gradients are in registers, so there are fewer rows where
+/// rows are long.
 const fn others(widths: [usize; 2]) -> usize {
     if widths[0] <= 64 && widths[1] <= 64 { 64 } else { 32 }
 }
@@ -59,7 +61,7 @@ pub(super) fn input_grad<R: CubeRuntime>(
         Grid::new(&[q, k, v, &k_parts, &v_parts], cubes, CubeDim::new_1d(UNITS as u32))
     };
     #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
-    // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
+    // SAFETY: accesses stop at the last row, and features and heads are those of the arrays' shapes.
     unsafe {
         launch!(
             query_kernel::launch_unchecked,
@@ -125,7 +127,8 @@ fn query_kernel<F: Float>(
     let (queries, keys) = (q.shape(1), k.shape(1));
     let head = CUBE_POS_Y as usize;
     let kv_head = head / (q.shape(2) / k.shape(2));
-    // Cubes that start first have the most keys where masks leave fewer to the first queries.
+    // The last queries come first: where masks leave fewer keys to the first queries, the cubes that start first have
+    // the most keys.
     let first = (queries.div_ceil(OWN) - 1 - CUBE_POS_X as usize) * OWN;
     let first_of_plane = first + plane() * STRIP;
     let mut k_tile =

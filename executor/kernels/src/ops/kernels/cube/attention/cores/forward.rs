@@ -24,7 +24,8 @@ use super::rows::{
 /// Keys of a tile.
 const KEYS: usize = 64;
 
-/// Strips of a plane where rows are short enough for its registers; keys and values are read once for all strips.
+/// Number of strips of a plane where rows are short enough for its registers. Keys and values are read once for all
+/// strips.
 const STRIPS: usize = 2;
 
 /// The widest row for which a plane has several strips.
@@ -43,7 +44,7 @@ pub(super) fn forward<R: CubeRuntime>(
     let tiles = dims.queries.div_ceil(PLANES * strips * STRIP);
     let cubes = [tiles, dims.heads, dims.batch];
     #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
-    // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
+    // SAFETY: accesses stop at the last row, and features and heads are those of the arrays' shapes.
     unsafe {
         launch!(
             forward_kernel::launch_unchecked,
@@ -87,7 +88,8 @@ fn forward_kernel<F: Float>(
     let head = CUBE_POS_Y as usize;
     let kv_head = head / (q.shape(2) / k.shape(2));
     let own = comptime!(PLANES * strips * STRIP);
-    // Cubes that start first have the most keys where masks leave fewer to the first queries.
+    // The last queries come first: where masks leave fewer keys to the first queries, the cubes that start first have
+    // the most keys.
     let first = (queries.div_ceil(own) - 1 - CUBE_POS_X as usize) * own;
     let first_of_plane = first + plane() * comptime!(strips * STRIP);
     let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(width)), 16usize);
@@ -105,7 +107,7 @@ fn forward_kernel<F: Float>(
             q_parts.push(left_of_memory::<F>(q, head, first_of_strip, comptime!(step * DEPTH)));
         }
     }
-    // Products are scaled in the exponential, unless a cap or a bias comes before.
+    // Products are scaled in the exponential, unless a cap or a bias is applied before it.
     let mut factor = f32::new(1.0);
     if comptime!(terms.is_plain()) {
         factor = numbers.scale;
@@ -175,7 +177,7 @@ fn forward_kernel<F: Float>(
         for half in 0..2usize {
             let row = comptime!(2 * strip + half);
             let total = sum_of_row(totals[row]);
-            // The largest score alone adds one to the sum of a row that sees a key.
+            // In a row that sees a key, the largest score alone contributes 1 to the sum.
             shares[half] = 1.0 / max(total, f32::new(1.0));
             let query = first_of_strip + row_of_unit() + half * 8;
             if column_of_unit() == 0 && query < queries {

@@ -44,7 +44,7 @@ pub(super) fn input_grad<R: CubeRuntime>(
     })
 }
 
-/// Returns whether a device supports these kernels, and rows are of a width that they divide.
+/// Returns whether a device supports these kernels, and these kernels support the widths of the rows.
 fn applies<R: CubeRuntime>(problem: &Problem<R>, q: &CubeTensor<R>) -> bool {
     let widths = [problem.dims.features, problem.dims.value_features];
     widths.iter().all(|width| width.is_multiple_of(DEPTH) && *width <= WIDEST)

@@ -8,13 +8,13 @@ use super::super::super::fragments::{
     one_of_two, pitch, right_of_columns, right_of_rows, row_of_unit,
 };
 
-/// Returns whether units fetch the next tile while they multiply this one: where rows are short enough for registers to
-/// hold both.
+/// Returns whether units fetch the next tile while they multiply the current one. They do where rows are short enough
+/// for registers to hold both.
 pub(super) const fn fetches_ahead([width, value_width]: [usize; 2]) -> bool {
     width <= 64 && value_width <= 64
 }
 
-/// Chunks that a unit moves of a tile of `count` rows.
+/// Number of chunks of a tile of `count` rows that each unit moves.
 pub(super) const fn chunks_of_unit(count: usize, width: usize) -> usize {
     (count * (width / CHUNK)).div_ceil(UNITS)
 }
@@ -41,7 +41,7 @@ pub(super) fn rows_of<F: Float>(x: &Tensor<Chunk<F>>, head: usize) -> Rows {
     }
 }
 
-/// The unit's chunks of a tile whose rows are `first..` of a head; the last row is repeated behind it.
+/// The unit's chunks of a tile whose rows are `first..` of a head; the last row is repeated past the end.
 #[cube]
 pub(super) fn fetch<F: Float>(
     fetched: &mut Array<Chunk<F>>,
@@ -72,7 +72,7 @@ pub(super) fn place<F: Float>(
     #[unroll]
     for nth in 0..comptime!(chunks_of_unit(count, width)) {
         let place = UNIT_POS as usize + comptime!(nth * UNITS);
-        // Of most widths this holds for all units, which the compiler sees.
+        // For most widths this is true for all units, and the compiler finds that out.
         if place < comptime!(count * chunks) {
             tile[place / chunks * comptime!(pitch(width)) + place % chunks] = fetched[nth];
         }
@@ -80,7 +80,7 @@ pub(super) fn place<F: Float>(
 }
 
 /// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; the
-/// last row is repeated behind it.
+/// last row is repeated past the end.
 #[cube]
 pub(super) fn left_of_memory<F: Float>(
     x: &Tensor<Pair<F>>,

@@ -252,7 +252,8 @@ fn is_result(text: &str) -> bool {
     // Mixtures also state active parameters, and adapters have a line of their own.
     first.contains(" parameters") && lines.clone().take(2).any(|line| line.contains(", cluster "))
         || first.ends_with(", the best for each")
-        || first.starts_with("A: ") && first.contains(" GPUs with ")
+        || first.starts_with("A: ")
+            && [" GPU with ", " GPUs with "].iter().any(|it| first.contains(it))
         || lines.any(|line| line.starts_with("made by: planner "))
 }
 
@@ -305,6 +306,8 @@ mod tests {
                 FileKind::Results,
             ),
             ("llama on 8 x H100\ntp8, 1f1b\n\nmade by: planner search llama\n", FileKind::Results),
+            ("A: llama on 1 GPU with megatron-core: tp1\n", FileKind::Results),
+            ("A: llama on 8 GPUs with megatron-core: tp8\n", FileKind::Results),
             (r#"{"id": "a", "gpu": "H100", "gpus_per_node": 8, "n_gpus": 8}"#, FileKind::Steps),
             ("0F0,0F1,,0B0\n1F0,1B0\n", FileKind::Order),
             ("<!DOCTYPE html><html>", FileKind::Page),

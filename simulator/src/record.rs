@@ -153,7 +153,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Largest number of copies from the host in flight at once among which a copy is searched.
+/// Largest number of copies from the host in flight at once among which a copy is searched for.
 const MOST_COPIES: usize = 8;
 
 impl Observer for Recorder<'_> {

@@ -301,7 +301,8 @@ impl<'a> BlockCost<'a> {
         }
     }
 
-    /// Number format of an operator's products: where linear layers run in 8 or 4 bits, products of activations run in 16.
+    /// Number format of an operator's products: where linear layers run in 8 or 4 bits, products of activations run in
+    /// 16.
     fn format(&self, op: OpId) -> Precision {
         let Hardware { precision, .. } = self.hardware;
         if self.is_linear(op) { *precision } else { precision.activation() }

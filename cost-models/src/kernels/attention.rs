@@ -58,7 +58,7 @@ const BACKWARD_FLOPS: f64 = 2.5;
 /// # Source
 ///
 /// `docs/first_light_h100/operators.jsonl`, an H100: from 16,384 to 32,768 tokens, cuDNN's kernels and
-/// FlashAttention-2's change by 1 % on average (-5 to +6); there they reach 0.75 to 0.94 of the extrapolation, about 0.85 on
+/// FlashAttention-2's change by 1 % on average (-5 to +6); there they reach 0.75 to 0.94 of the extrapolation, 0.84 on
 /// average.
 const SATURATION: f64 = 0.85;
 

@@ -205,7 +205,7 @@ pub(crate) struct TrainingArgs {
     /// quarter.
     #[arg(long, value_name = "RANK:FACTOR")]
     pub(crate) straggler: Option<Straggler>,
-    /// MiB of gradients in a bucket, at which it is reduced.
+    /// Size of a bucket of gradients in MiB; a bucket is reduced once it has this size.
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = whole_within::<u64, 1, LARGEST_BUCKET>, allow_negative_numbers = true)]
     pub(crate) bucket_size: u64,
 }

@@ -58,7 +58,7 @@ pub struct Abilities {
     /// Whether 16-bit weights can be updated without a copy in fp32.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_master_weights: bool,
-    /// Combinations of states that can be offloaded, as in `optimizer,parameters`.
+    /// Combinations of states and activations that can be offloaded, as in `optimizer,parameters`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offload: Vec<Offload>,
     /// Conditions on recompute, pipelines and CUDA graphs under which activations can be offloaded.

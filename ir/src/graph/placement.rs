@@ -77,7 +77,7 @@ pub struct Placements {
 pub(super) struct KnownPlacements([OnceLock<Placements>; 8]);
 
 impl KnownPlacements {
-    /// The placements in a case, of which three answers tell which it is.
+    /// The placements in the case that three answers identify.
     pub(super) fn get(&self, case: [bool; 3], make: impl FnOnce() -> Placements) -> &Placements {
         let index = case.into_iter().fold(0, |index, answer| 2 * index + usize::from(answer));
         self.0[index].get_or_init(make)

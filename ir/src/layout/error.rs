@@ -121,7 +121,8 @@ pub enum LayoutError {
         by: &'static str,
         /// Value of the degree.
         degree: u64,
-        /// The largest smaller degree above 1 that divides the size, else a larger one.
+        /// A degree that works instead: a smaller one; or a larger one, where any divisor of the size works and 1 is
+        /// the only smaller one.
         works: u64,
     },
     /// A sequence that is not divisible into equal parts.

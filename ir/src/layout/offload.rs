@@ -127,7 +127,7 @@ impl fmt::Display for Offload {
     }
 }
 
-/// A text that does not name states to offload.
+/// A text that does not name states or activations to offload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseOffloadError {
     /// A part that cannot be offloaded.

@@ -252,7 +252,8 @@ impl<'a> Fields<'a> {
         values.iter().map(real).collect()
     }
 
-    /// A list of the smallest and the largest number; where null or the list's absence leaves all numbers from 0 on.
+    /// The smallest and the largest number, from a list; a null in it leaves that side open. All numbers from 0 on
+    /// where the list is null or absent.
     pub(super) fn limits(&self, name: &str) -> Result<[Real; 2], ModelError> {
         const EXPECTED: &str = "a list of a least and a greatest number, of at least 0";
         let none = [0.0, f64::INFINITY].map(Real::from);

@@ -60,7 +60,7 @@ pub(super) fn other_gpu<'a>(
     mut gpus: impl Iterator<Item = &'a str>,
     cluster: &Cluster,
 ) -> String {
-    let model = cluster.gpu.name.split(['-', ' ']).next().unwrap_or_default().to_lowercase();
+    let model = cluster.gpu.name.split(['-', ' ', ',']).next().unwrap_or_default().to_lowercase();
     let is_other = |gpu: &&str| !gpu.is_empty() && !gpu.to_lowercase().contains(&model);
     gpus.find(is_other).map_or_else(String::new, |gpu| {
         format!("\nwarning: {what} ran on {gpu}, and {} has {}\n", cluster.name, cluster.gpu.name)

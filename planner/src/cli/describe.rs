@@ -494,7 +494,7 @@ fn describe_host(problem: &Problem, found: &EvaluatedPlan) -> String {
     };
     let (used, offload) = (found.evaluation.memory.host_bytes, found.layout.offload);
     format!(
-        "host:   {used} of {} of host memory for each GPU: {offload}; no measured step has offload\n",
+        "host:   {used} of {} of host memory for each GPU: {offload}; few measured steps have offload\n",
         host.memory()
     )
 }

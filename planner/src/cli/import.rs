@@ -28,7 +28,8 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     }
     let text = read_text_of(&args.file, &[FileKind::Settings])?;
     check_kind(&args.file, &text)?;
-    let settings = Settings::read(&args.file, text, &args.model, &args.cluster, &args.settings)?;
+    let ImportArgs { file, model, cluster, settings, output } = args;
+    let settings = Settings::read(file, text, model, cluster, settings, output.as_deref())?;
     let plan = interchange::import(&settings.import(&args.settings));
     let (plan, unread) = plan.with_context(|| format!("`{}`", args.file.display()))?;
     for unread in interchange::by_reason(&unread) {
@@ -62,13 +63,15 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads settings from a file, which may be a Kubernetes manifest; and reads the model and the cluster.
+    /// Reads settings from a file, which may be a Kubernetes manifest; and reads the model and the cluster. The `output`
+    /// must be none of the files that the settings name.
     pub(super) fn read(
         file: &Path,
         text: String,
         model: &Path,
         cluster: &str,
         args: &ToolSettingsArgs,
+        output: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let about = || format!("`{}`", file.display());
         let Job { text, is_in_place, mut files, variables: set } =
@@ -76,8 +79,11 @@ impl Settings {
         // A script that cannot be parsed is an error of the import itself; a missing file next to the script is no
         // error here.
         let script = LaunchScript::read_with_files(&text, &set, &mut files, |named| {
-            let path = sibling(file, named);
-            path.map(|path| read_text(&path).with_context(about)).transpose()
+            let Some(path) = sibling(file, named) else { return Ok(None) };
+            if let Some(output) = output {
+                refuse_to_overwrite(&path, output)?;
+            }
+            read_text(&path).with_context(about).map(Some)
         })?;
         refuse_set(&script, args).with_context(about)?;
         warn_of_launches(file, &script.launches(&files));

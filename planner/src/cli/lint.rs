@@ -111,7 +111,8 @@ fn of_settings(
         format!("settings do not say all of the model that they train\nhint: `--model {name}`")
     })?;
     let cluster = args.cluster.as_deref().unwrap_or("h100");
-    let settings = Settings::read(&args.file, text, model, cluster, &args.settings)?;
+    let output = args.output.as_deref();
+    let settings = Settings::read(&args.file, text, model, cluster, &args.settings, output)?;
     let report = lint::lint(&settings.import(&args.settings), args.nearest);
     let mut report = report.with_context(|| format!("`{}`", args.file.display()))?;
     if !settings.is_in_place {

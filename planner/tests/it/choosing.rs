@@ -490,6 +490,11 @@ fn headroom_stays_free() {
     for plan in roomy["plans"].as_array().unwrap() {
         assert_eq!([&plan["fits"], &plan["fits_with_headroom"]], [true, true]);
     }
+    let (faster, open) = (&roomy["faster_with_less_headroom"], found(&["--headroom", "0"]));
+    assert_eq!(faster["step_time_seconds"], open["plans"][0]["step_time_seconds"]);
+    let offload = ["--framework", "megatron-core", "--offload", "activations:attention"];
+    let offloading = found(&[&offload[..], &["--seq-len", "8192", "--headroom", "20"]].concat());
+    assert_eq!(offloading["faster_with_less_headroom"]["fits"], true);
 }
 
 /// Facts of a model decide what a framework can do with it.

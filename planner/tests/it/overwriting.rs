@@ -14,6 +14,8 @@ fn no_command_overwrites_its_input() {
     place.write("cluster.json", clusters[0].to_string());
     place.write("order.json", "0F0,0B0");
     place.write("lengths.json", "8\n16\n");
+    place.write("zero.json", "{\"train_micro_batch_size_per_gpu\": 1}");
+    place.write("run.sh", "torchrun --nproc-per-node 8 train.py --deepspeed zero.json\n");
     let plan = place.path("plan.json");
     let search = ["search", &place.path("model.json"), "--gpus", "2", "--quiet", "-o", &plan];
     assert_eq!(planner(&search).code, Some(0));
@@ -25,6 +27,9 @@ fn no_command_overwrites_its_input() {
         ("search {}/folder --gpus 2", "folder/config.json"),
         ("search {}/model.json --gpus 2 --cluster {}/cluster.json", "cluster.json"),
         ("search {}/model.json --gpus 2 --document-lengths {}/lengths.json", "lengths.json"),
+        ("import {}/run.sh --model {}/model.json", "zero.json"),
+        ("lint {}/run.sh --model {}/model.json", "zero.json"),
+        ("calibrate --from {}/none.txt --cluster {}/cluster.json", "cluster.json"),
         ("schedule --from {}/order.json", "order.json"),
         ("simulate {}/plan.json", "plan.json"),
         ("chart {}/plan.json", "plan.json"),

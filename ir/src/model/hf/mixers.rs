@@ -122,7 +122,7 @@ impl StateSpaceHead {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum TimeSteps {
-    /// A list of the smallest and the largest time step, where null stands for no limits.
+    /// A list of the smallest and the largest time step, where null stands for no limit.
     Limits(String),
     /// The least.
     Least(Field<f64>),

@@ -188,7 +188,8 @@ fn hunyuan(object: &mut Object) {
     }
 }
 
-/// Features of a head: the stated total divided by the number of heads.
+/// Features of a head, where they are not stated: those of all heads, a multiple of the hidden size, divided by the
+/// number of heads.
 fn heads_of_mamba(object: &mut Object) {
     let is_auto = object.get("mamba_d_head").is_none_or(|size| *size == json!("auto"));
     let heads = number(object, "mamba_n_heads").unwrap_or(128);
@@ -209,7 +210,7 @@ fn kimi_linear(object: &mut Object) {
         ("use_full_rank_gate", "use_full_rank_gate"),
     ];
     set_from(object, &linear, &sizes);
-    // Two bounded functions of gate and value, which take the same time per element.
+    // Two bounded functions of gate and value; an element takes as long as with `silu`.
     if text(object, "hidden_act") == Some("situ") {
         object.insert("hidden_act".to_owned(), "silu".into());
     }
@@ -308,7 +309,7 @@ fn step3p7(object: &mut Object) {
     rename(vision, &[("width", "hidden_size"), ("layers", "num_hidden_layers")]);
 }
 
-/// Copies fields with older names to their current names, unless these are present.
+/// Renames fields with older names to their current names; a field that has its current name already keeps its value.
 fn rename(object: &mut Object, names: &[(&str, &str)]) {
     for (older, today) in names {
         if let Some(value) = object.remove(*older) {

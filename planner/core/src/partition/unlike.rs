@@ -123,9 +123,9 @@ fn covered(
     ends.collect()
 }
 
-/// Blocks at which each stage can start. The last is the furthest that the stages before it can reach. The first is the
-/// earliest from which it and the stages that follow can reach the end of the chain. `None` if a stage has no such
-/// block.
+/// Blocks at which each stage can start. The last is the furthest that the stages before it can reach, with a block
+/// left for it and for each stage that follows. The first is the earliest from which it and the stages that follow can
+/// reach the end of the chain. `None` if a stage has no such block.
 fn starts(
     num_blocks: usize,
     num_stages: usize,

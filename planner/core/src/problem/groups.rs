@@ -103,8 +103,8 @@ impl Problem {
         self.replica_groups.as_ref().map_or(ranks, |groups| groups.pipeline(ranks))
     }
 
-    /// True if replicas can lie in groups: there are a few groups, replicas in them are considered, they reduce gradients
-    /// together, and their sequences are not made from documents of different lengths.
+    /// True if replicas can lie in groups: there are two to [`MOST_GROUPS`] groups, replicas in them are considered,
+    /// they reduce gradients together, and their sequences are not made from documents of different lengths.
     pub(crate) fn supports_replica_groups(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let method = self.training.data_parallel_method;

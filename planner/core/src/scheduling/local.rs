@@ -18,8 +18,8 @@ pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
     schedule.ranks().iter().map(of_rank).collect()
 }
 
-/// The best order reached by swaps of neighbours, if it beats `score`. Every order is tried with the least and with the
-/// most patience; the first swap that improves is kept.
+/// The best order reached by swaps of neighbours, if it beats `score`. Every order is tried without patience and with
+/// that of a whole weight gradient; the first swap that improves is kept.
 pub(super) fn improve(
     request: &SchedulingRequest<'_>,
     schedule: &Schedule,

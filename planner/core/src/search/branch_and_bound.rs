@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ir::layout::Offload;
 use ir::units::{Nanos, Seconds};
 use rayon::prelude::*;
 
@@ -99,6 +100,7 @@ pub(super) fn branch_and_bound(
             counts.open += left;
         }
     }
-    misfits.extend(misfits_alone.iter().map(ShapeFamily::of_one));
+    let offload = request.fixed.offload.unwrap_or(Offload::NONE);
+    misfits.extend(misfits_alone.iter().map(|family| ShapeFamily::of_one(family, offload)));
     Branched { best, counts, stop_reason, least_left, misfits }
 }

@@ -29,7 +29,7 @@ pub struct Family {
     pub by_group: bool,
 }
 
-/// Families that differ only in micro-batches and switches. A search has some hundred thousand families, so they are
+/// Families that differ only in micro-batches and switches. A search may have more than a million families, so they are
 /// listed only while they are looked at.
 #[derive(Clone, Debug)]
 pub struct ShapeFamily {
@@ -44,10 +44,10 @@ pub struct ShapeFamily {
 }
 
 impl ShapeFamily {
-    /// A family alone.
-    pub(super) fn of_one(family: &Family) -> Self {
+    /// A family alone, of layouts with this offload.
+    pub(super) fn of_one(family: &Family, offload: Offload) -> Self {
         Self {
-            spec: family.spec(),
+            spec: LayoutSpec { offload, ..family.spec() },
             by_group: family.by_group,
             switches: vec![family.shape.switches],
             micro_batches: vec![[family.shape.micro_batch_size, family.num_micro_batches]],

@@ -22,16 +22,22 @@ use crate::step::{Shape, ShapeKey};
 /// Number of shape families between two checks for an interrupt.
 const AT_ONCE: usize = 256;
 
-/// The families of a shape family whose micro-batches may fit in memory, or those whose micro-batches do not.
-struct Part {
-    families: ShapeFamily,
-    /// Number of layouts.
+/// A shape family at the start, with numbers of layouts.
+struct Start {
+    /// Families with micro-batches that may fit in memory.
+    may_fit: ShapeFamily,
+    /// Number of their layouts.
     size: u64,
+    /// Families with micro-batches for which memory lacks room with all recompute policies, or with some, which lower
+    /// bounds of times leave out.
+    misfits: ShapeFamily,
+    /// Number of layouts of the families that do not fit.
+    too_large: u64,
 }
 
 impl Searcher<'_> {
-    /// The queue of all families that may fit in memory; the layouts of the other families are counted, and these
-    /// families are added to `misfits`.
+    /// The queue of all families that may fit in memory. The layouts of the other families are counted, and these
+    /// families are added to `misfits`, with those that do not fit with every recompute policy.
     ///
     /// # Errors
     ///
@@ -45,25 +51,26 @@ impl Searcher<'_> {
     ) -> Result<Queue, StopReason> {
         let firsts = shape_families.iter().filter_map(|it| it.families(self.problem).next());
         let parameters = self.all_parameters(firsts);
-        let parts = shape_families.par_iter().filter_map(|it| self.parts(it, &parameters));
-        let parts: Vec<[Part; 2]> = parts.collect();
-        let mut may_fit = Vec::with_capacity(parts.len());
-        for [fits, others] in parts {
-            counts.candidates += fits.size + others.size;
-            counts.pruned_by_memory += others.size;
-            may_fit.push(fits);
-            misfits.push(others.families);
+        let started = shape_families.par_iter();
+        let started = started.filter_map(|it| self.sorted_by_room(it, &parameters));
+        let mut may_fit = Vec::new();
+        for start in started.collect::<Vec<Start>>() {
+            counts.candidates += start.size + start.too_large;
+            counts.pruned_by_memory += start.too_large;
+            if start.size > 0 {
+                may_fit.push((start.may_fit, start.size));
+            }
+            misfits.push(start.misfits);
         }
         let mut nodes = Vec::new();
         while !may_fit.is_empty() {
-            let parts: Vec<Part> = may_fit.drain(..AT_ONCE.min(may_fit.len())).collect();
+            let next: Vec<_> = may_fit.drain(..AT_ONCE.min(may_fit.len())).collect();
             let progress =
                 Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
             if let Go::Stop(reason) = observe(progress) {
                 return Err(reason);
             }
-            let parts = parts.into_par_iter().filter(|part| part.size > 0);
-            nodes.par_extend(parts.map(|Part { families, size }| {
+            nodes.par_extend(next.into_par_iter().map(|(families, size)| {
                 let mut bounds = self.bounds();
                 let bound = families.families(self.problem).map(|it| bounds(&it)).min();
                 Node {
@@ -77,27 +84,29 @@ impl Searcher<'_> {
         Ok(Queue::of_shape_families(nodes))
     }
 
-    /// A shape family split into the part that memory may hold and the rest; `None` where the framework runs no family.
-    fn parts(&self, shape_family: &ShapeFamily, parameters: &Parameters) -> Option<[Part; 2]> {
-        let first = shape_family.families(self.problem).next()?;
+    /// A shape family by what memory may hold; `None` if the framework runs no family.
+    fn sorted_by_room(&self, all: &ShapeFamily, parameters: &Parameters) -> Option<Start> {
+        let first = all.families(self.problem).next()?;
         let capacity = self.problem.largest_memory_budget();
         let states_fit =
             self.request.exhaustive || self.least_states(&first, parameters) <= capacity;
         let policies = self.policies_with_room(&first);
-        let mut sizes: BTreeMap<u32, (bool, u64)> = BTreeMap::new();
-        for (family, size) in self.sized(shape_family) {
-            let may_fit = || states_fit && policies(&family).any();
-            let entry = sizes.entry(family.shape.micro_batch_size);
-            entry.or_insert_with(|| (may_fit(), 0)).1 += size;
+        let mut rooms: BTreeMap<u32, ByPolicy<bool>> = BTreeMap::new();
+        let (mut size, mut too_large) = (0, 0);
+        for (family, num_layouts) in self.sized(all) {
+            let room = rooms.entry(family.shape.micro_batch_size).or_insert_with(|| {
+                if states_fit { policies(&family) } else { ByPolicy::default() }
+            });
+            *(if room.any() { &mut size } else { &mut too_large }) += num_layouts;
         }
-        let part = |fits: bool| {
-            let is_in = |size: &u32| sizes.get(size).is_some_and(|(may_fit, _)| *may_fit == fits);
-            let mut families = shape_family.clone();
-            families.micro_batches.retain(|[size, _]| is_in(size));
-            let of_part = sizes.values().filter(|(may_fit, _)| *may_fit == fits);
-            Part { families, size: of_part.map(|(_, size)| size).sum() }
+        let searched = ByPolicy::new(|policy| self.policies[policy].is_some());
+        let with = |is_in: &dyn Fn(ByPolicy<bool>) -> bool| {
+            let mut part = all.clone();
+            part.micro_batches.retain(|[size, _]| rooms.get(size).is_some_and(|it| is_in(*it)));
+            part
         };
-        Some([true, false].map(part))
+        let (may_fit, misfits) = (with(&ByPolicy::any), with(&|room| room != searched));
+        Some(Start { may_fit, size, misfits, too_large })
     }
 
     /// The families of a shape family that may fit in memory, with their own lower bounds.

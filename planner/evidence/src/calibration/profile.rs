@@ -144,7 +144,7 @@ fn attention(shape: SelfAttentionShape) -> String {
 ///
 /// # Source
 ///
-/// Of 1,714 measured steps (`planner validate`), the fastest took 0.58 times as long as predicted. All but one took
+/// Of 1,714 measured steps (`planner validate`), the fastest took 0.59 times as long as predicted. All but one took
 /// less than 2.2 times as long as predicted; that one took 3.2 times as long.
 const FOREIGN: f64 = 5.0;
 

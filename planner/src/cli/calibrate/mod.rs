@@ -30,6 +30,9 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
         refuse_other_endings(output, "a framework or a cluster", &["json"], None)?;
         check_output(output, &[])?;
+        for input in [&args.cluster, &args.framework].into_iter().flatten() {
+            refuse_to_overwrite(Path::new(input), output)?;
+        }
     }
     let mut files: Vec<(&Path, Vec<u8>)> = Vec::new();
     for path in &args.from {

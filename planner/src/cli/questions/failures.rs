@@ -52,8 +52,8 @@ pub(crate) struct FailureArgs {
     /// Time until a failure is noticed [default: 60s, as in Meta's FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     detection_time: Option<Duration>,
-    /// Time from when a failure is noticed until the checkpoint is read [default: 9min, with the time until then ten,
-    /// as in Meta's FT-HSDP].
+    /// Time from when a failure is noticed until the checkpoint is read [default: 9min, which with the default of
+    /// `--detection-time` makes the ten of Meta's FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     restart_time: Option<Duration>,
     /// Time for which all replicas stop when one fails, with `--on-failure shrink` [default: 3min, as in Meta's

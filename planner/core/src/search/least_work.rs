@@ -1,11 +1,13 @@
 //! Lower bounds of the work of a family's layouts, for any partition of the blocks.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, PassTime};
 use ir::graph::BlockRecompute;
 use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
+use smallvec::SmallVec;
 
 use super::family::Family;
 use crate::problem::Problem;
@@ -14,6 +16,20 @@ use crate::step::{ChainIndex, Shape};
 /// Keeps bounds below the exact value despite rounding.
 const ROUNDING: f64 = 1.0 - 1e-9;
 
+/// Blocks of a class.
+#[derive(Clone, Copy)]
+struct Alike {
+    number: u64,
+    /// Lower bound of the time of each for a micro-batch.
+    each: Nanos,
+}
+
+impl Alike {
+    fn all(self) -> Nanos {
+        self.each * self.number
+    }
+}
+
 /// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or
 /// separately; kernels alone where exchanges may overlap another pass.
 fn least_of_blocks(
@@ -21,14 +37,34 @@ fn least_of_blocks(
     chain: &ChainIndex,
     policy: BlockRecompute,
     overlaps: bool,
-) -> impl Iterator<Item = Nanos> {
+) -> impl Iterator<Item = Alike> {
     let time = move |pass: &PassTime| pass.least(overlaps);
     blocks.iter().enumerate().map(move |(class, block)| {
         let apart = time(&block.input_grad) + time(&block.weight_grad);
         let grads = time(&block.backward).min(apart);
-        let least = time(&block.forward) + grads + time(&block.recompute[policy]);
-        least * u64::from(chain.count(class, &(0..chain.num_blocks())))
+        let each = time(&block.forward) + grads + time(&block.recompute[policy]);
+        Alike { number: u64::from(chain.count(class, &(0..chain.num_blocks()))), each }
     })
+}
+
+/// Lower bounds on ranks that are alike. The busiest has at least the mean work, and whole blocks: of `n` blocks that
+/// take at least `t` each, one rank has at least `n / num_ranks`, rounded up. Schedules that overlap passes may give a
+/// rank half of a block's micro-batches, so there it is the mean alone.
+fn least_of(blocks: impl Iterator<Item = Alike>, num_ranks: u32, overlaps: bool) -> LeastWork {
+    let ranks = u64::from(num_ranks);
+    let mut blocks: SmallVec<[Alike; 8]> = blocks.collect();
+    let all: Nanos = blocks.iter().map(|it| it.all()).sum();
+    let mean = Nanos::new(all.get() / ranks);
+    if overlaps {
+        return LeastWork { all, rank: mean };
+    }
+    blocks.sort_unstable_by_key(|it| Reverse(it.each));
+    let mut number = 0;
+    let whole = blocks.iter().map(|slowest| {
+        number += slowest.number;
+        slowest.each * number.div_ceil(ranks)
+    });
+    LeastWork { all, rank: whole.fold(mean, Nanos::max) }
 }
 
 /// Lower bounds of the work for a micro-batch.
@@ -44,7 +80,8 @@ impl LeastWork {
     /// The bound with `more` time for all blocks, on GPUs that are alike.
     pub(super) fn with(self, more: Nanos, family: &Family) -> Self {
         let all = self.all + more;
-        Self { all, rank: Nanos::new(all.get() / u64::from(family.pipeline_parallel)) }
+        let mean = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
+        Self { all, rank: self.rank.max(mean) }
     }
 
     /// Lower bound of the busiest rank's time.
@@ -81,9 +118,10 @@ pub(super) fn added_by_experts(
     classes.map(of_class).sum()
 }
 
-/// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean work of all ranks.
-/// Otherwise it has at least the weighted mean, for any weights of the ranks. In this mean, each block counts at least
-/// as much as on the rank where its weighted time is least. The weight of a rank is proportional to its speed:
+/// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean work of all ranks, and
+/// its part of the blocks, rounded up. Otherwise it has at least the weighted mean, for any weights of the ranks. In
+/// this mean, each block counts at least as much as on the rank where its weighted time is least. The weight of a rank
+/// is proportional to its speed:
 ///
 /// ```text
 /// T >= sum over blocks of min over groups g of w_g t_bg,   w_g = (1 / W_g) / sum over groups of p_g / W_g
@@ -99,10 +137,10 @@ pub(super) fn least_work(
 ) -> LeastWork {
     let of = |group| least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
     if problem.groups.is_none() {
-        return LeastWork::default().with(of(0).sum(), family);
+        return least_of(of(0), family.pipeline_parallel, overlaps);
     }
     let times: Vec<Vec<Nanos>> =
-        (0..problem.num_groups()).map(|group| of(group).collect()).collect();
+        (0..problem.num_groups()).map(|group| of(group).map(Alike::all).collect()).collect();
     let sums: Vec<f64> =
         times.iter().map(|times| times.iter().copied().sum::<Nanos>().as_f64().max(1.0)).collect();
     let num_ranks = family.pipeline_parallel;
@@ -120,7 +158,7 @@ pub(super) fn least_work(
 }
 
 /// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g`,
-/// and `t_g` the mean time of a micro-batch on each of their ranks,
+/// and `t_g` the least time of a micro-batch on the busiest of their ranks,
 ///
 /// ```text
 /// T >= M / sum over groups of n_g / t_g
@@ -132,10 +170,10 @@ pub(super) fn replicas_by_group(
     overlaps: bool,
     family: &Family,
 ) -> Nanos {
-    let p = f64::from(family.pipeline_parallel);
     let rate = |(group, replicas): (usize, u32)| {
         let blocks = least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
-        f64::from(replicas) * p / blocks.sum::<Nanos>().as_f64().max(1.0)
+        let busiest = least_of(blocks, family.pipeline_parallel, overlaps).rank;
+        f64::from(replicas) / busiest.as_f64().max(1.0)
     };
     let replicas = problem.replicas_of_groups(family.spec().gpus_per_replica());
     let rates: f64 = replicas.into_iter().enumerate().map(rate).sum();

@@ -182,9 +182,9 @@ impl Searcher<'_> {
         self.least.get(key, make)
     }
 
-    /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks. That
-    /// work is for any expert-parallel degree, with the least recompute with which the family may fit in memory, plus
-    /// the exchanges between experts at the family's own degree.
+    /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks, and
+    /// whole blocks. That work is for any expert-parallel degree, with the least recompute with which the family may
+    /// fit in memory, plus the exchanges between experts at the family's own degree.
     pub(super) fn family_bound(&self, family: &Family) -> Nanos {
         let bound = self.parts_of_bound(family, family.shape.switches.cuda_graphs);
         bound.of(family, self.policies_with_room(family)(family))

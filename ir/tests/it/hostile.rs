@@ -39,6 +39,11 @@ fn configurations_that_transformers_cannot_run() {
         r#"{"model_type": "t5", "d_model": 64, "num_layers": 2, "relative_attention_num_buckets": 3}"#,
         "`t5` with 3 buckets of distances up to 128 is not supported",
     );
+    check(
+        r#"{"model_type": "zamba2", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
+            "layers_block_type": ["hybrid", "mamba"], "attention_head_dim": 32}"#,
+        "`zamba2` with `attention_head_dim` 32 in place of 64 is not supported",
+    );
 }
 
 #[test]

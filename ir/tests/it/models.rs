@@ -143,7 +143,8 @@ fn other_heads_have_the_parameters_that_transformers_builds() {
     check_each(include_str!("cases/heads.json"));
 }
 
-/// Multimodal models with two layers of text, with the counts of transformers 5.24.0: towers and projectors too.
+/// Multimodal models with few layers of text, with the counts of transformers 5.24.0: towers and projectors too. Kimi
+/// K3's, which the library lacks, by hand.
 #[test]
 fn multimodal_models_have_their_towers() {
     let cases = include_str!("cases/multimodal.json");

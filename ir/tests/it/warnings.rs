@@ -264,6 +264,16 @@ fn fields_of_releases_that_do_not_matter_here_are_not_warned_of() {
         "position_embedding_type": "absolute", "transformers_version": "4.6.0.dev0", "type_vocab_size": 2,
         "use_cache": true, "vocab_size": 30_522, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0},
     });
+    let minimax = json!({
+        "model_type": "minimax_m3_vl_text", "dense_intermediate_size": 12_288, "head_dim": 128, "hidden_size": 6144,
+        "intermediate_size": 3072, "moe_layer_freq": [0, 1], "num_attention_heads": 64, "num_experts_per_tok": 4,
+        "num_hidden_layers": 2, "num_key_value_heads": 4, "num_local_experts": 128, "rotary_dim": 64,
+        "shared_intermediate_size": 3072, "tie_word_embeddings": false, "vocab_size": 200_064,
+        "sparse_attention_config": {
+            "sparse_attention_freq": [0, 1], "sparse_block_size": 128, "sparse_index_dim": 128,
+            "sparse_num_index_heads": 4, "sparse_topk_blocks": 16,
+        },
+    });
     let quiet = [
         llama(),
         with(llama(), "num_experts", json!(0)),
@@ -274,6 +284,7 @@ fn fields_of_releases_that_do_not_matter_here_are_not_warned_of() {
         mixtral,
         gpt2,
         bert,
+        minimax,
     ];
     for config in quiet {
         assert_eq!(warnings(&config), [""; 0], "{config}");

@@ -82,6 +82,7 @@ type Finish = fn(Fields<'_>, &Shape, &mut Transformer) -> Finished;
 
 const FINISHED: &[(&str, Finish)] = &[
     ("Dream", bert::both_ways),
+    ("apertus1p5_text", fewer_outputs),
     ("bert", bert::bert),
     ("camembert", bert::roberta),
     ("codegen", gpt::gptj),
@@ -133,6 +134,20 @@ fn lfm2(fields: Fields<'_>, _: &Shape, transformer: &mut Transformer) -> Finishe
             mlp.intermediate_size = width;
         }
     }
+    Ok(())
+}
+
+/// Apertus 1.5: the last ids of the vocabulary, those of images and sound, may have no outputs.
+fn fewer_outputs(fields: Fields<'_>, shape: &Shape, transformer: &mut Transformer) -> Finished {
+    const FIELD: &str = "output_vocab_size";
+    let stated = fields.optional_size(FIELD)?;
+    let Some(outputs) = stated.filter(|outputs| *outputs != shape.vocab_size) else {
+        return Ok(());
+    };
+    if outputs > shape.vocab_size || transformer.head.tied {
+        return Err(fields.unsupported(format!("`{FIELD}` {outputs}")));
+    }
+    transformer.head.num_classes = outputs;
     Ok(())
 }
 

@@ -300,6 +300,7 @@ fn minimax_m3(object: &mut Object) {
         let kind = |layer| if chooses(layer) { "minimax_m3_sparse" } else { "full_attention" };
         set_layers(object, "layer_types", kind);
     }
+    object.remove("sparse_attention_config");
 }
 
 /// The tower is named as another kind, and its sizes have other names.

@@ -52,6 +52,12 @@ fn hybrid_layers(fields: Fields<'_>, shape: &Shape) -> Result<Vec<u64>, ModelErr
 fn attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {
     let wide = shape.hidden_size.saturating_mul(2);
     let head_dim = wide / shape.num_attention_heads;
+    for (field, usual) in [("attention_hidden_size", wide), ("attention_head_dim", head_dim)] {
+        let stated = fields.size_or(field, usual)?;
+        if stated != usual {
+            return Err(fields.unsupported(format!("`{field}` {stated} in place of {usual}")));
+        }
+    }
     let is_adapted = fields.flag_or("use_shared_attention_adapter", false)?;
     let adapter_rank = is_adapted.then(|| fields.size_or("adapter_rank", 128)).transpose()?;
     // Adapters have the same number of output features for keys as for queries.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use ir::cluster::Cluster;
+use ir::cluster::{Cluster, NetworkLevel};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -109,9 +109,15 @@ pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
 }
 
 /// The cluster with measured rates of its GPU and links where it names none. They come from a preset whose GPU has the
-/// same name and peaks; those of a level, only if that level of the preset has the same ranks and bandwidth.
+/// same name and peaks; those of a level, only if that level of the preset has the same ranks and bandwidth. A level
+/// that names rates, but has another bandwidth than the presets that have them, goes without: they would hide it.
 #[must_use]
 pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
+    for level in &mut cluster.levels {
+        if level.collective_rates.is_some() && !has_measured_bandwidth(level) {
+            level.collective_rates = None;
+        }
+    }
     for group in &mut cluster.groups {
         group.cluster = with_known_rates(group.cluster.clone());
     }
@@ -136,6 +142,14 @@ pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
         }
     }
     cluster
+}
+
+/// True if a preset has a level with these rates and this bandwidth.
+fn has_measured_bandwidth(level: &NetworkLevel) -> bool {
+    let is_same = |own: &NetworkLevel| {
+        own.collective_rates == level.collective_rates && own.bandwidth == level.bandwidth
+    };
+    names().filter_map(preset).any(|known| known.levels.iter().any(is_same))
 }
 
 /// The presets' names, older generations first.

@@ -3,6 +3,7 @@
 use cost_models::clusters;
 use cost_models::{Device, MatmulShape};
 use ir::cluster::{Cluster, Precision};
+use ir::units::BytesPerSecond;
 
 #[test]
 fn every_preset_is_valid_and_tells_its_sources() {
@@ -38,6 +39,17 @@ fn rates_that_were_not_fitted_are_refused() {
         "`levels[1].collective_rates` `ib` is not among the rates that were fitted: a100, b200, gb200, \
          h100, h200\nhint: leave it out, and latency and bandwidth are taken"
     );
+}
+
+/// A copy of a preset with a slower link is not as fast as the preset.
+#[test]
+fn rates_of_links_hold_at_their_own_bandwidth() {
+    for name in clusters::names() {
+        let mut cluster = clusters::preset(name).unwrap();
+        assert_eq!(clusters::with_known_rates(cluster.clone()).levels, cluster.levels, "{name}");
+        cluster.levels[0].bandwidth = BytesPerSecond::new(9e9);
+        assert_eq!(clusters::with_known_rates(cluster).levels[0].collective_rates, None, "{name}");
+    }
 }
 
 #[test]

@@ -239,6 +239,9 @@ pub struct MemoryHabits {
     pub expert_outputs: ExpertOutputs,
     /// Treatment of 16-bit gradients that are accumulated in 32 bits.
     pub gradients_in_16_bits: GradientCopies,
+    /// True if replicas that share no states reduce copies of their gradients, in buckets that stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gradient_buckets: bool,
     /// True if weights that products read in 8 bits are also stored so, in place of 16 bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stores_8_bits: bool,

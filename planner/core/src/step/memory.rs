@@ -75,6 +75,7 @@ pub(super) fn throughout(
         gradients_bytes: states.gradients
             + whole_gradients(&replicas, held, &states)
             + gradient_copies(problem, layout, bytes, &states)
+            + gradient_buckets(problem, layout, &states)
             + replicas.left_out(held),
         optimizer_bytes: states.optimizer
             + Bytes::from_f64(updated_at_once as f64 * framework.memory.update_bytes),
@@ -251,6 +252,14 @@ fn gradient_copies(
         return Bytes::ZERO;
     }
     (states.gradients * bytes.parameter).shard(bytes.gradient)
+}
+
+/// Buckets in which replicas that share no states reduce copies of their gradients.
+fn gradient_buckets(problem: &Problem, layout: &Layout, states: &ModelStates) -> Bytes {
+    let has_buckets = problem.hardware.framework.memory.gradient_buckets
+        && layout.zero_stage == ZeroStage::None
+        && layout.data_parallel > 1;
+    if has_buckets { states.gradients } else { Bytes::ZERO }
 }
 
 /// Number of blocks whose offloaded activations are on the device as well. Where all blocks are offloaded, two: one in

@@ -17,12 +17,21 @@ pub(super) fn cluster(
         return Err(Unsupported::new("its cluster has no network"));
     };
     if let (Some(bandwidth), Some(node)) = (stated.node_bytes_per_second, inner.first_mut()) {
-        node.bandwidth = BytesPerSecond::new(bandwidth);
+        set_bandwidth(node, bandwidth);
     }
     if let Some(bandwidth) = stated.network_bytes_per_second {
-        outer.bandwidth = BytesPerSecond::new(bandwidth);
+        set_bandwidth(outer, bandwidth);
     }
     Ok(cluster)
+}
+
+/// Sets the bandwidth of a level, which then goes without rates that were measured at another.
+fn set_bandwidth(level: &mut NetworkLevel, bytes_per_second: f64) {
+    let bandwidth = BytesPerSecond::new(bytes_per_second);
+    if level.bandwidth != bandwidth {
+        level.bandwidth = bandwidth;
+        level.collective_rates = None;
+    }
 }
 
 /// Sets the number of GPUs per node.

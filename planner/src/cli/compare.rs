@@ -20,6 +20,7 @@ use super::answer::Answer;
 use super::args::CompareArgs;
 use super::files::{is_stdin, read_plan};
 use super::given::options;
+use super::impossible::wrong_gpu_count;
 use super::input::{Constraints, read, warn_of_model};
 use super::layout::{check_shards, filled};
 use super::models::read_model;
@@ -180,11 +181,12 @@ fn evaluated(
 ) -> anyhow::Result<EvaluatedPlan> {
     let request = Request { fixed: *fixed, ..Request::default() };
     let (outcome, _) = evaluate(problem, &request, &mut |_| Go::On);
-    let invalid = outcome.invalid;
+    let num_gpus = problem.limits.num_gpus;
+    let wrong = outcome.invalid.or_else(|| wrong_gpu_count(fixed, num_gpus));
     let found = outcome.plans.into_iter().next().or(outcome.closest);
-    found.ok_or_else(|| match invalid {
+    found.ok_or_else(|| match wrong {
         Some(error) => anyhow::Error::new(error).context(format!("`{text}`")),
-        None => anyhow::anyhow!("`{text}` is no layout of {} GPUs", problem.limits.num_gpus),
+        None => anyhow::anyhow!("`{text}` is no layout of {num_gpus} GPUs"),
     })
 }
 
@@ -231,13 +233,17 @@ fn describe(comparison: &Comparison) -> String {
         [term.term.to_owned(), one, other, Seconds::new(term.more()).signed()]
     });
     text.push_str(&text_table(["time", "A", "B", "B - A"], &["time"], terms));
-    text.push_str("\nfrom\n");
+    let mut reasons = String::new();
     for term in &difference.terms {
         let is_small = term.more().abs() < difference.step_time_seconds.abs() * 0.02;
         let [one, other] = &term.because;
         if one != other && !is_small {
-            let _ = writeln!(text, "  {}\n    A: {one}\n    B: {other}", term.term);
+            let _ = writeln!(reasons, "  {}\n    A: {one}\n    B: {other}", term.term);
         }
+    }
+    if !reasons.is_empty() {
+        text.push_str("\nfrom\n");
+        text.push_str(&reasons);
     }
     text.push('\n');
     let headings = ["memory of the fullest rank", "A", "B", "B - A"];

@@ -14,7 +14,7 @@ use planner_tools::interchange::{self, Import, Job, LaunchScript, Stated};
 use super::answer::Answer;
 use super::args::{ImportArgs, ToolSettingsArgs};
 use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
-use super::input::{command, warn_of_model};
+use super::input::{command, warn_of_long_sequence, warn_of_model};
 use super::models::{ModelFile, read_model};
 use super::picture::refuse_other_endings;
 use super::questions::with_schedule;
@@ -35,6 +35,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     for unread in interchange::by_reason(&unread) {
         tell(&format!("warning: `{}`: not part of the plan: {unread}", args.file.display()));
     }
+    warn_of_long_sequence(&settings.model.model, &plan.training);
     if let Some(output) = &args.output {
         for input in [args.file.as_path(), args.model.as_path(), Path::new(&args.cluster)] {
             refuse_to_overwrite(input, output)?;
@@ -155,7 +156,9 @@ fn sibling(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');
     let folder = settings.parent().unwrap_or(Path::new("."));
-    let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    // A name without a folder has an empty one, which has no absolute path.
+    let whole = std::path::absolute(Path::new(".").join(folder));
+    let whole = whole.unwrap_or_else(|_| folder.to_owned());
     let folders_above = whole.ancestors().skip(1).take(MOST_ABOVE);
     let above = folders_above.clone().filter(|_| inner.contains('/'));
     let mut paths = vec![folder.join(named), folder.join(inner)];

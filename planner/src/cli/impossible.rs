@@ -237,7 +237,7 @@ fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
 }
 
 /// Error if the fixed degrees cannot multiply to the number of GPUs, with data-parallel degrees that would.
-fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
+pub(super) fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
     let degree = |degree: Choice<u32>| degree.unwrap_or(1);
     let model_parallel = [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel];
     let open = model_parallel.iter().any(|it| it.one().is_none());

@@ -276,9 +276,9 @@ pub(crate) fn warn_of_model(path: &Path, model: &Model) {
 }
 
 /// Warns on stderr if the sequence is longer than the model's position embeddings.
-pub(crate) fn warn_of_long_sequence(input: &Input) {
-    let length = input.problem.training.sequence_length;
-    let longest = input.file.model.max_position_embeddings();
+pub(crate) fn warn_of_long_sequence(model: &Model, training: &Training) {
+    let length = training.sequence_length;
+    let longest = model.max_position_embeddings();
     if let Some(longest) = longest.filter(|longest| *longest < length) {
         tell(&format!(
             "warning: a sequence of {length} is longer than the {longest} positions that the model was \

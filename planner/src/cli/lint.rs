@@ -27,24 +27,21 @@ use command_line::usage::has;
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
-        refuse_other_endings(output, "a report", &["txt", "md", "json", "sarif"], None)?;
+        refuse_other_endings(output, "a report", &["txt", "md", "json"], None)?;
     }
     let text = read_text_of(&args.file, &[FileKind::Settings, FileKind::Plan])?;
-    let (report, named) = if is_plan(&text) {
+    let report = if is_plan(&text) {
         refuse_settings()?;
         let plan = parse_plan(&args.file, &text)?;
-        (lint::lint_plan(&plan, &text, args.nearest), BTreeMap::new())
+        lint::lint_plan(&plan, &text, args.nearest)
     } else {
-        of_settings(args, text.clone())?
+        of_settings(args, text)?
     };
     let file = args.file.to_string_lossy();
     let format = args.format.unwrap_or_else(|| usual_format(args.output.as_deref()));
     let result = match format {
         LintFormat::Text => printable_lines(&describe(&report, &file)).into_owned(),
         LintFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        LintFormat::Sarif => {
-            serde_json::to_string_pretty(&lint::sarif(&report, &file, &text, &named))? + "\n"
-        }
     };
     match &args.output {
         Some(output) => {
@@ -70,11 +67,8 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
 
 /// Output format from the ending of the output file; text by default.
 fn usual_format(output: Option<&Path>) -> LintFormat {
-    match output.and_then(ending).as_deref() {
-        Some("sarif") => LintFormat::Sarif,
-        Some("json") => LintFormat::Json,
-        _ => LintFormat::Text,
-    }
+    let is_json = output.and_then(ending).as_deref() == Some("json");
+    if is_json { LintFormat::Json } else { LintFormat::Text }
 }
 
 /// Refuses options for settings if a plan is linted, since a plan has its own values of all of them.
@@ -98,10 +92,7 @@ fn is_plan(text: &str) -> bool {
 }
 
 /// Report on settings and on the files that they name.
-fn of_settings(
-    args: &LintArgs,
-    text: String,
-) -> anyhow::Result<(LintReport, BTreeMap<String, String>)> {
+fn of_settings(args: &LintArgs, text: String) -> anyhow::Result<LintReport> {
     check_kind(&args.file, &text)?;
     let model: &Path = args.model.as_deref().with_context(|| {
         let none = BTreeMap::new();
@@ -118,7 +109,7 @@ fn of_settings(
     if !settings.is_in_place {
         report.forget_places();
     }
-    Ok((report, settings.files))
+    Ok(report)
 }
 
 fn describe(report: &LintReport, file: &str) -> String {

@@ -69,10 +69,9 @@ impl PictureFormat {
 }
 
 /// Endings that name a file format; the format must then be the right one.
-const TELLING: [&str; 27] = [
+const TELLING: [&str; 26] = [
     "bmp", "csv", "docx", "eps", "gif", "htm", "html", "jpeg", "jpg", "md", "npy", "pdf", "pickle",
-    "png", "py", "sarif", "sh", "svg", "tiff", "toml", "txt", "webp", "xlsx", "xml", "yaml", "yml",
-    "zip",
+    "png", "py", "sh", "svg", "tiff", "toml", "txt", "webp", "xlsx", "xml", "yaml", "yml", "zip",
 ];
 
 /// Endings of compressed files.

@@ -108,7 +108,7 @@ fn answer(
     }
     if !args.quiet {
         warn_of_model(&args.model, &input.file.model);
-        warn_of_long_sequence(&input);
+        warn_of_long_sequence(&input.file.model, &input.problem.training);
         warn_of_hardware(&input.framework, &input.cluster);
     }
     if let Some(threads) = args.threads {

@@ -166,7 +166,7 @@ fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
 /// all others once.
 fn warn_of_value(input: &Input, over: Varied, fixed: &PartialLayout, is_first: bool) {
     if is_first || over == Varied::SequenceLength {
-        warn_of_long_sequence(input);
+        warn_of_long_sequence(&input.file.model, &input.problem.training);
     }
     if is_first || over == Varied::Gpus {
         warn_of_nodes(input.problem.limits.num_gpus, &input.cluster, fixed);

@@ -83,11 +83,29 @@ fn tools_have_the_options_of_their_commands() {
     assert_eq!(properties["fp32_gradients"]["type"], "boolean");
     assert_eq!(properties["cluster"]["default"], "h100");
     assert!(properties["precision"]["enum"].as_array().unwrap().contains(&json!("bf16")));
+    assert_eq!(properties["sequence_parallel"]["type"], json!(["boolean", "string"]));
+    for list in ["stages", "schedule", "without", "zero"] {
+        assert_eq!(properties[list]["type"], json!(["string", "number", "array"]), "{list}");
+        assert_eq!(properties[list]["enum"], Value::Null, "{list}");
+    }
     for tool in tools {
         for (name, property) in tool["inputSchema"]["properties"].as_object().unwrap() {
             assert!(!property["description"].as_str().unwrap().is_empty(), "{name}");
         }
     }
+}
+
+/// Lists and truth values are given as JSON has them.
+#[test]
+fn arguments_have_types() {
+    let arguments = json!({
+        "model": "tiny-llama", "gpus": 8, "stages": [3, 3], "sequence_parallel": false,
+        "without": ["cp", "vpp"], "schedule": ["1f1b", "gpipe"],
+    });
+    let result = Client::greeted().call("search", &arguments);
+    let layout = &result["structuredContent"]["plans"][0]["layout"];
+    let named = ["pipeline_parallel", "sequence_parallel", "schedule"].map(|it| &layout[it]);
+    assert_eq!(named, [&json!(2), &json!(false), &json!("1f1b")], "{result}");
 }
 
 /// The questions of `cases/questions_of_agents.json`, whose answers are published or follow by hand.

@@ -285,37 +285,6 @@ fn findings_are_told_with_their_lines_and_fixes() {
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
 }
 
-/// What SARIF 2.1.0 wants of a log, and what code hosts read of it.
-#[test]
-fn findings_are_sarif() {
-    let folder = TempDir::new().unwrap();
-    let path = faulty(&folder);
-    let log = folder.path().join("lint.sarif");
-    let output = ["--format", "sarif", "-o", log.to_str().unwrap()];
-    let run = planner(&[&["lint", &path], &MIXTRAL[..], &output].concat());
-    assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{run:?}");
-    let log: Value = serde_json::from_str(&fs::read_to_string(log).unwrap()).unwrap();
-    assert_eq!(log["version"], "2.1.0");
-    let run = &log["runs"][0];
-    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
-    let results = run["results"].as_array().unwrap();
-    assert_eq!(results.len(), 3);
-    for result in results {
-        let index = result["ruleIndex"].as_u64().unwrap() as usize;
-        assert_eq!(rules[index]["id"], result["ruleId"]);
-        assert!(["note", "warning", "error"].contains(&result["level"].as_str().unwrap()));
-        let place = &result["locations"][0]["physicalLocation"];
-        assert!(place["artifactLocation"]["uri"].as_str().unwrap().starts_with("file:///"));
-        assert!(place["region"]["startLine"].as_u64().unwrap() > 1);
-        let change = &result["fixes"][0]["artifactChanges"][0]["replacements"][0];
-        assert!(change["deletedRegion"]["startLine"].as_u64().unwrap() > 1, "{result}");
-    }
-    let fixed = &results[0]["fixes"][0]["artifactChanges"][0]["replacements"][0];
-    assert_eq!(fixed["insertedContent"]["text"], "256");
-    let region = &fixed["deletedRegion"];
-    assert_eq!([&region["startColumn"], &region["endColumn"]], [25, 28], "{region}");
-}
-
 /// A plan is judged too, in the words of this command.
 #[test]
 fn plans_are_judged() {

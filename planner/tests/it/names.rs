@@ -85,7 +85,7 @@ fn models_that_ship_have_the_published_number_of_parameters() {
 fn every_command_that_takes_a_model_takes_names() {
     let folder = tempfile::tempdir().unwrap();
     let script = "torchrun --nproc-per-node 2 pretrain_gpt.py --tensor-model-parallel-size 2 \\\n\
-                  --micro-batch-size 1 --global-batch-size 8 --seq-length 256 --bf16 \\\n\
+                  --micro-batch-size 1 --global-batch-size 8 --seq-length 64 --bf16 \\\n\
                   --hidden-dropout 0 --attention-dropout 0\n";
     write(folder.path(), "run.sh", script);
     for args in [

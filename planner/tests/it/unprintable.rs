@@ -50,7 +50,7 @@ fn names_are_shown_with_escapes() {
         &["simulate", &plan, "-o", &timeline],
         &["compare", &plan, &plan],
         &["lint", &plan, "--fail-on", "never"],
-        &["lint", &plan, "--fail-on", "never", "--format", "sarif"],
+        &["lint", &plan, "--fail-on", "never", "--format", "json"],
         &["chart", &plan, "-o", &svg],
         &["chart", &plan, "-o", &html],
         &["chart", &plan, "--show", "memory", "-o", &bars],

@@ -98,8 +98,6 @@ pub(crate) enum LintFormat {
     Text,
     /// JSON for programs.
     Json,
-    /// SARIF 2.1.0, for tools that show findings beside the line.
-    Sarif,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -23,6 +23,8 @@ const NOT_ARGUMENTS: [&str; 5] = ["help", "version", "format", "quiet", "threads
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueType {
     Switch,
+    /// `true` or `false`, which is left open without the option.
+    Boolean,
     Integer,
     Number,
     Text,
@@ -141,6 +143,7 @@ fn value_type(arg: &Arg) -> ValueType {
     };
     match arg.get_action() {
         ArgAction::SetTrue | ArgAction::SetFalse => ValueType::Switch,
+        _ if is(&[TypeId::of::<bool>()]) => ValueType::Boolean,
         _ if is(&[TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()]) => {
             ValueType::Integer
         }
@@ -159,6 +162,11 @@ fn is_file(arg: &Arg) -> bool {
     (is_path || is_named) && !is_output
 }
 
+/// True if the argument takes several values, with commas between them on the command line.
+fn is_list(arg: &Arg) -> bool {
+    arg.get_value_delimiter().is_some()
+}
+
 /// JSON Schema of an argument.
 fn schema(arg: &Arg) -> Value {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
@@ -170,15 +178,17 @@ fn schema(arg: &Arg) -> Value {
         arg.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
     schema["type"] = match value_type(arg) {
         ValueType::Switch => json!("boolean"),
+        ValueType::Boolean => json!(["boolean", "string"]),
         // Numbers may have units, as in `32k`.
-        ValueType::Integer => json!(["integer", "string"]),
+        ValueType::Integer if !is_list(arg) => json!(["integer", "string"]),
         ValueType::Number => json!(["number", "string"]),
-        ValueType::Text if is_file(arg) => json!(["string", "object"]),
-        ValueType::Text if !possible.is_empty() => json!("string"),
-        ValueType::Text => json!(["string", "number", "array"]),
+        ValueType::Text if is_file(arg) && !is_list(arg) => json!(["string", "object"]),
+        ValueType::Text if !possible.is_empty() && !is_list(arg) => json!("string"),
+        ValueType::Integer | ValueType::Text => json!(["string", "number", "array"]),
     };
-    if !is_switch && !possible.is_empty() {
-        schema["enum"] = json!(possible);
+    if value_type(arg) == ValueType::Text && !possible.is_empty() {
+        // A client refuses what is not in `enum`: a list of names, or the file of a schedule.
+        schema[if is_list(arg) { "examples" } else { "enum" }] = json!(possible);
     }
     if let [default] = arg.get_default_values()
         && !is_switch
@@ -199,12 +209,13 @@ fn word(arg: &Arg, name: &str, value: &Value, folder: &Path) -> anyhow::Result<O
     let simple = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(flag) if value_type(arg) == ValueType::Boolean => Ok(flag.to_string()),
         other => Err(wrong(name, "text or a number", other)),
     };
     match value {
         Value::Object(_) if is_file(arg) => in_file(".json", value.to_string().as_bytes()),
         Value::String(text) if is_file(arg) && text.contains('\n') => in_file("", text.as_bytes()),
-        Value::Array(values) if value_type(arg) == ValueType::Text => {
+        Value::Array(values) if value_type(arg) == ValueType::Text || is_list(arg) => {
             let values = values.iter().map(simple).collect::<Result<Vec<_>, _>>()?;
             Ok(values.join(",").into())
         }

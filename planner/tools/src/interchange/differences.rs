@@ -31,6 +31,9 @@ impl Imported {
             (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
             // Forks write `rmsnorm` for `RMSNorm`.
             _ if one.eq_ignore_ascii_case(other) => true,
+            // BigScience's fork has its own words for positions (`PositionEmbeddingType` in `megatron/enums.py`).
+            _ if [one, other] == ["rotary", "rope"] => true,
+            _ if [one, other] == ["absolute", "learned_absolute"] => true,
             _ => list(one).is_some_and(|it| Some(it) == list(other)),
         };
         let differs = |stated: &Argument| {

@@ -2,7 +2,7 @@
 
 use ir::cluster::{Cluster, Precision};
 use ir::expert_load::ExpertLoad;
-use ir::framework::{ExpertTensor, Framework};
+use ir::framework::{ExpertTensor, Feature, Framework};
 use ir::graph::{Adapters, ContextParallelKind, Graph};
 use ir::layout::{Layout, LayoutSpec, multiples_around};
 use ir::plan::{Optimizer, Plan, Training};
@@ -148,6 +148,20 @@ impl Imported {
             repeated: Vec::new(),
             model_defaults: Vec::new(),
         }
+    }
+
+    /// Keeps weights, gradients and moments in 16 bits alone, as where the weights are loaded so and nothing copies
+    /// them.
+    pub(super) fn keep_16_bits(&mut self) {
+        self.training.fp32_gradients = false;
+        self.training.no_master_weights = true;
+        self.training.bf16_moments = true;
+        let abilities = &mut self.framework.abilities;
+        abilities
+            .exclusions
+            .retain(|it| !(it.set().has(Feature::Zero0) && it.set().has(Feature::Gradients16)));
+        abilities.no_master_weights = true;
+        abilities.moments.push(Precision::Bf16);
     }
 
     /// Settings that equal a plan.
@@ -302,7 +316,7 @@ impl Imported {
             sequence_length: sequence_length.ok_or_else(|| {
                 ImportError::unknown(
                     "the settings do not say how long a sequence is",
-                    "`--seq-len 8192`",
+                    "`--seq-len N`, the tokens of a sequence in this run",
                 )
             })?,
             global_batch_size: match (global_batch_size, num_micro_batches) {

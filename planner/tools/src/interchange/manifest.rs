@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::argument::quoted;
-use super::detect::LaunchScript;
+use super::detect::{LaunchScript, is_script};
 use super::error::ImportError;
 use super::file::{basename, has_ending};
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
@@ -24,19 +24,34 @@ pub struct Job {
 }
 
 /// The job of a manifest. Variables in the manifest that the user sets are replaced by their values, as `envsubst`
-/// does. `None` if the text is not a manifest.
+/// does, and so are those in a tool's own keys. `None` for other texts, and for keys without such a variable.
 ///
 /// # Errors
 ///
 /// [`ImportError`] where the manifest cannot be read, runs nothing, or runs several jobs.
 pub fn job(text: &str, set: &[(String, String)]) -> Result<Option<Job>, ImportError> {
     if !is_manifest(text) {
-        return Ok(None);
+        let replaced = if is_script(text) { text.to_owned() } else { of_keys(text, set) };
+        return Ok((replaced != text).then(|| Job { text: replaced, ..Job::default() }));
     }
     let substituted = substituted(text, set);
     let is_template = substituted != text;
     let job = job_of(&substituted)?;
     Ok(Some(Job { is_in_place: job.is_in_place && !is_template, ..job }))
+}
+
+/// Keys with variables replaced by their values; Primus writes `${NAME:DEFAULT}`.
+fn of_keys(text: &str, set: &[(String, String)]) -> String {
+    let one = |text: String, (name, value): &(String, String)| {
+        let start = format!("${{{name}:");
+        let mut parts = text.split(&start);
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |all, rest| match rest.split_once('}') {
+            Some((_, rest)) => all + value + rest,
+            None => all + &start + rest,
+        })
+    };
+    substituted(&set.iter().fold(text.to_owned(), one), set)
 }
 
 /// A text with `$NAME` and `${NAME}` replaced by the values of variables.

@@ -426,6 +426,13 @@ impl ParsedOptions {
         self
     }
 
+    /// All options but one.
+    #[must_use]
+    pub(super) fn but(mut self, name: &str) -> Self {
+        self.all.remove(name);
+        self
+    }
+
     /// Adds an option without a value, which `filled` then removes.
     #[must_use]
     pub(super) fn without(mut self, name: &str) -> Self {

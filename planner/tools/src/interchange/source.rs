@@ -117,9 +117,10 @@ impl Source<'_> {
     }
 }
 
-/// Keys of a file that settings name; an error if it is missing.
+/// Keys of a file that settings name; an error if it is missing. JSON in place of a name is the keys themselves, as the
+/// Trainer takes it (`_VALID_DICT_FIELDS` in transformers' `training_args.py`).
 pub(super) fn tree_of(files: &BTreeMap<String, String>, name: &str) -> Result<Tree, ImportError> {
-    let text = text_of(files, name)?;
+    let text = if name.starts_with('{') { name } else { text_of(files, name)? };
     Tree::read(text, notation(name, text))
         .map_err(|what| ImportError::unknown(format!("`{}`: {what}", basename(name)), WHOLE))
 }

@@ -18,7 +18,6 @@ mod reading;
 mod repair;
 mod report;
 mod rule;
-mod sarif;
 mod text;
 mod training;
 mod words;
@@ -32,7 +31,6 @@ pub use finding::{Cost, Edit, Finding, Fix, OptionChange, Replacement, SourceSpa
 pub use nearest::Nearby;
 pub use report::{LintReport, RankPrediction, SettingsPrediction};
 pub use rule::{Rule, Severity};
-pub use sarif::sarif;
 
 use context::LintContext;
 use documents::Documents;

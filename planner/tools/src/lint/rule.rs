@@ -15,7 +15,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Name of the severity, which is also SARIF's level.
+    /// Name of the severity.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",

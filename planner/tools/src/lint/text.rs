@@ -10,7 +10,7 @@ use super::keys::{Key, Notation, keys};
 use crate::interchange::TOOLS;
 
 /// Line, from 1, of a byte offset in a text.
-pub(super) fn line_at(text: &str, at: usize) -> usize {
+fn line_at(text: &str, at: usize) -> usize {
     text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1
 }
 

@@ -24,6 +24,17 @@ pub enum TrainingRunError {
         /// Options with which training makes progress.
         works: String,
     },
+    /// More failures than are simulated.
+    #[error(
+        "the run is interrupted some {failures:.0} times, more often than the {MOST_FAILURES:.0} that are simulated\n\
+         hint: `--tokens {works:e}`, or less"
+    )]
+    TooMany {
+        /// Expected number of failures.
+        failures: f64,
+        /// A number of tokens with which they are few enough.
+        works: f64,
+    },
     /// Slow nodes slow the run down by more than is simulated.
     #[error(
         "a step with slow nodes takes {slowdown:.0} times as long: training would take more than \
@@ -100,6 +111,9 @@ pub enum TrainingRunError {
     },
 }
 
+/// Largest expected number of failures of a run, which are simulated in some seconds.
+const MOST_FAILURES: f64 = 1e5;
+
 /// Checks numbers before a run of `work` seconds of steps.
 pub(super) fn check(
     job: &TrainingJob,
@@ -131,7 +145,16 @@ pub(super) fn check(
     if !is_hopeless && times * job.slowdown > MOST_TIMES_LONGER {
         return Err(TrainingRunError::Slow { slowdown: job.slowdown });
     }
-    if is_hopeless { Err(interrupted(job, failures)) } else { Ok(()) }
+    if is_hopeless {
+        return Err(interrupted(job, failures));
+    }
+    let expected = work * times * job.slowdown * failures.rate(job, 1.0);
+    if expected > MOST_FAILURES {
+        let tokens = work / job.step_seconds * job.tokens_per_step * MOST_FAILURES / expected;
+        let works = 10_f64.powi(tokens.log10().floor() as i32);
+        return Err(TrainingRunError::TooMany { failures: expected, works });
+    }
+    Ok(())
 }
 
 fn interrupted(job: &TrainingJob, failures: &Failures) -> TrainingRunError {

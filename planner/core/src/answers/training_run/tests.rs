@@ -273,6 +273,9 @@ fn what_loses_more_than_it_gains_is_refused_with_what_works() {
     assert!(run(&job, &Failures { spares: Some(missing), ..few }).goodput > 0.8);
     let often = Failures { checkpoint_interval_seconds: Some(3.0), ..failures.clone() };
     assert!(matches!(refused(&often), TrainingRunError::Interval { .. }));
+    let endless = TrainingRun::new(1e21, &job, &failures, &Prices::default(), 0).unwrap_err();
+    let TrainingRunError::TooMany { works, .. } = endless else { panic!() };
+    assert!((1e14..1e16).contains(&works), "{works}");
 }
 
 #[test]

@@ -7,4 +7,4 @@ deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py \
   --swiglu --normalization rmsnorm --disable-bias-linear --use-rotary-position-embeddings \
   --untie-embeddings-and-output-weights --no-query-key-layer-scaling \
   --seq-length 32768 --max-position-embeddings 32768 --micro-batch-size 1 --global-batch-size 8 \
-  --hidden-dropout 0 --attention-dropout 0
+  --hidden-dropout 0 --attention-dropout 0 --num-experts 1

@@ -13,6 +13,10 @@ pub(super) const HOSTFILE: &str = "hostfile";
 pub(in super::super) type Variable = [&'static str; 3];
 
 /// Environment variable of PyTorch's allocator that reduces its waste; predictions assume that the waste is small.
+///
+/// # Source
+///
+/// NVIDIA-NeMo/RL issue 919, by an author of FSDP2: Qwen3-30B-A3B under FSDP2 fits 8 GPUs of 80 GB only with it.
 pub(in super::super) const EXPANDABLE_SEGMENTS: Variable = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "expandable_segments:True",

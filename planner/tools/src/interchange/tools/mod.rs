@@ -16,7 +16,7 @@ pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 pub(super) use megatron::fork_words;
 
 /// All tools, in the order in which they are listed and recognised.
-pub(crate) static TOOLS: [&Tool; 22] = [
+pub(crate) static TOOLS: [&Tool; 23] = [
     &wrapped::AXOLOTL_TOOL,
     &wrapped::LLAMA_FACTORY_TOOL,
     &wrapped::DEEPSPEED_CHAT_TOOL,
@@ -27,6 +27,7 @@ pub(crate) static TOOLS: [&Tool; 22] = [
     &wrapped::MEGATRON_VERL_TOOL,
     &wrapped::PRIMUS_TOOL,
     &wrapped::FLAGSCALE_TOOL,
+    &wrapped::MEGATRON_YAML_TOOL,
     &wrapped::NEMO_TOOL,
     &wrapped::TORCHTUNE_TOOL,
     &wrapped::TORCHTITAN_TOOL,

@@ -32,7 +32,7 @@ pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapter
 }
 
 /// Options of several scripts for the way of training, of which adapters are one.
-const MODES: [&str; 4] = ["train_mode", "training_mode", "tune_type", "peft_type"];
+const MODES: [&str; 5] = ["train_mode", "training_mode", "tune_type", "tune_type_llm", "peft_type"];
 
 fn is_mode(given: &ParsedOptions, modes: &[&str]) -> bool {
     let value = |name: &&str| given.text_if_known(name).map(str::to_lowercase);

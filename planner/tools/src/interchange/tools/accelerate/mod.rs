@@ -17,7 +17,7 @@ use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
 use crate::interchange::file::{File, basename};
 use crate::interchange::keys;
-use crate::interchange::launch::{Program, Starter};
+use crate::interchange::launch::{EXPANDABLE_SEGMENTS, Program, Starter};
 use crate::interchange::shell::{Word, is_program};
 use crate::interchange::target::Target;
 use crate::interchange::tool::{OwnKey, Tool};
@@ -166,6 +166,7 @@ fn program(view: &ExportView<'_>, is_trainer: bool) -> Program {
     Program {
         name: if is_trainer { "trainer" } else { "accelerate" },
         command,
+        environment: vec![EXPANDABLE_SEGMENTS],
         sections: vec![Section::new(reasons.join("\n    # "), Vec::new())],
         starter: Starter::Accelerate { num_micro_batches: layout.num_micro_batches },
         extra_files: files,

@@ -8,7 +8,7 @@ use ir::plan::Optimizer;
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
 use super::optimizer::optimizer;
-use super::sharding::{DataParallelKind, OFF, habits, is_first, kind, sharded, with_fsdp};
+use super::sharding::{DataParallelKind, OFF, habits, is_first, kind, loaded, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use super::trl::{CHUNKED, other_training, script_of_trl, starts_trl, with_defaults_of_trl};
 use crate::interchange::error::{Divided, ImportError};
@@ -101,6 +101,7 @@ fn of_arguments(
         imported.unread.push(Unread { saves_memory: true, ..Unread::new("loss_type", why) });
     }
     imported.adapters = script.adapters;
+    loaded(arguments, &mut imported);
     let stated = source.stated.sequence_length;
     let length = agreed(script.sequence_length, "max_length", stated, "--seq-len")?;
     imported.training.sequence_length = length;

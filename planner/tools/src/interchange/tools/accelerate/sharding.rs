@@ -1,12 +1,14 @@
 //! Sharding in accelerate's configuration and the Trainer's arguments.
 
 use cost_models::frameworks;
+use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::layout::ZeroStage;
 
 use super::table::TRAINER;
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
+use crate::interchange::imported::Imported;
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::source::Source;
 use crate::interchange::tree::Tree;
@@ -55,6 +57,13 @@ pub(super) fn with_fsdp(
         given = given.with("fsdp_config.fsdp_sharding_strategy", &name);
         let reshards = if name == "SHARD_GRAD_OP" { "false" } else { "true" };
         given = given.with("fsdp_config.fsdp_reshard_after_forward", reshards);
+    }
+    // With a hybrid strategy, each node that the launcher starts shards by itself.
+    let each = source.launched().ok().and_then(|it| it.ranks_per_node);
+    if let (Some(ranks), Some(each @ 1..)) = (source.num_gpus(), each)
+        && !given.has("num_machines")
+    {
+        given = given.with("num_machines", &(ranks / each).max(1).to_string());
     }
     let switch = |name: &str| -> Result<Option<bool>, OptionError> {
         let plain = own.flag(&format!("fsdp_config.{name}"))?;
@@ -147,6 +156,24 @@ pub(super) fn sharded(
 pub(super) fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
     let versions = [("1", true), ("2", false)];
     Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
+}
+
+/// Arguments of scripts for the number format in which the model is loaded.
+const LOADED: [&str; 2] = ["torch_dtype", "dtype"];
+
+/// DDP trains weights in the number format in which they are loaded, so that gradients and moments have it too; what
+/// shards weights copies them to 32 bits (`prepare_model` in accelerate's `accelerator.py`, DeepSpeed's optimizers).
+pub(super) fn loaded(arguments: &ParsedOptions, imported: &mut Imported) {
+    let formats = ["bfloat16", "bf16", "torch.bfloat16"];
+    let format = LOADED.into_iter().find_map(|it| arguments.text_if_known(it));
+    let is_sharded = imported.layout.zero_stage != ZeroStage::None
+        || ["deepspeed", "fsdp"].into_iter().any(|it| arguments.has(it));
+    let is_other = imported.training.precision == Precision::Fp16 || imported.adapters.is_some();
+    if format.is_some_and(|it| formats.contains(&it)) && !is_sharded && !is_other {
+        imported.training.precision = Precision::Bf16;
+        imported.keep_16_bits();
+        imported.unread.retain(|it| !LOADED.contains(&it.option.as_str()));
+    }
 }
 
 /// Framework preset of the FSDP version in use.

@@ -13,7 +13,7 @@ use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
 use crate::interchange::file::{File, filled};
 use crate::interchange::keys;
-use crate::interchange::launch::Program;
+use crate::interchange::launch::{EXPANDABLE_SEGMENTS, Program};
 use crate::interchange::shell::is_program;
 use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
@@ -93,6 +93,7 @@ fn program(view: &ExportView<'_>) -> Program {
     Program {
         name: "deepspeed",
         command: vec!["train.py".to_owned()],
+        environment: vec![EXPANDABLE_SEGMENTS],
         sections: vec![Section::new(title, arguments)],
         extra_files: files,
         ..Program::default()

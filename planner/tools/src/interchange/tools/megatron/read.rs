@@ -34,6 +34,12 @@ pub(super) fn read_by(
     if other.is_some() {
         given = given.with("--optimizer", "adam");
     }
+    // Megatron-DeepSpeed's default is one expert: a layer without experts (its `megatron/model/transformer.py`).
+    let experts = "--num-experts";
+    let is_default = source.target == DEEPSPEED_TARGET && given.text_if_known(experts) == Some("1");
+    if is_default && !source.has_experts {
+        given = given.but(experts);
+    }
     if let Some(length) = given.text("--encoder-seq-length")?.map(str::to_owned) {
         given = given.with("--seq-length", &length);
     }

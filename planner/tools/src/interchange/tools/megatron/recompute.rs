@@ -44,7 +44,7 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
     let is_full = given.one_of("--recompute-granularity", &granularities)?;
     let is_full = is_full.or(given.has("--recompute-activations").then_some(false));
     match is_full {
-        None => Ok(Recompute::None),
+        None => of_old_versions(given),
         Some(true) => {
             let methods = [("uniform", false), ("block", true)];
             let is_block = given.one_of("--recompute-method", &methods)?;
@@ -82,6 +82,23 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
             Ok(RecomputeModules::new(modules).map_or(Recompute::None, Recompute::Modules))
         }
     }
+}
+
+/// Recompute by the options that Megatron-LM had before `--recompute-granularity`: a switch for every layer, and later a
+/// method, of which `block` takes one layer of each stage unless a number is given.
+///
+/// # Source
+///
+/// `_add_training_args` and `parse_args` in `megatron/arguments.py` of Megatron-LM 2.0 to 2.6.
+fn of_old_versions(given: &ParsedOptions) -> Result<Recompute, OptionError> {
+    let methods = [("uniform", false), ("block", true)];
+    let is_block = given.one_of("--activations-checkpoint-method", &methods)?;
+    if is_block == Some(true) {
+        let layers = given.count("--activations-checkpoint-num-layers")?;
+        return Ok(Recompute::FirstLayers(layers.unwrap_or(1)));
+    }
+    let is_full = is_block.is_some() || given.has("--checkpoint-activations");
+    Ok(if is_full { Recompute::Full } else { Recompute::None })
 }
 
 /// Values of an option of offloaded modules, or none if it is not written.

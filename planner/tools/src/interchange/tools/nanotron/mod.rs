@@ -13,7 +13,7 @@ use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
 use crate::interchange::file::File;
 use crate::interchange::keys;
-use crate::interchange::launch::{ONE_QUEUE, Program};
+use crate::interchange::launch::{EXPANDABLE_SEGMENTS, ONE_QUEUE, Program};
 use crate::interchange::llama;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
@@ -142,7 +142,7 @@ fn program(view: &ExportView<'_>) -> Program {
     Program {
         name: "nanotron",
         command: vec!["run_train.py".to_owned(), "--config-file".to_owned(), name.to_owned()],
-        environment: vec![ONE_QUEUE],
+        environment: vec![ONE_QUEUE, EXPANDABLE_SEGMENTS],
         sections: vec![Section::new(why, Vec::new())],
         extra_files: vec![File::text(name, yaml(view))],
         ..Program::default()

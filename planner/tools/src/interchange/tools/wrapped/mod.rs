@@ -1,6 +1,7 @@
 //! Tools, and older versions of tools, whose settings are those of another tool under other names.
 
 mod hydra;
+mod megatron_yaml;
 mod own;
 mod read;
 mod references;
@@ -8,4 +9,5 @@ mod tools;
 mod verl;
 mod wrapper;
 
+pub(super) use megatron_yaml::MEGATRON_YAML_TOOL;
 pub(super) use tools::*;

@@ -62,7 +62,9 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
 /// Keys of an option's own name.
 fn same(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     let plain = option.trim_start_matches("--");
-    let name = if wrapper.base == Base::Megatron { plain.replace('-', "_") } else { plain.into() };
+    // Keys that are options themselves keep their dashes.
+    let has_dashes = wrapper.base != Base::Megatron || wrapper.prefixes.contains(&"--");
+    let name = if has_dashes { plain.to_owned() } else { plain.replace('-', "_") };
     if base_option(wrapper.base, &name).is_none() {
         return Vec::new();
     }

@@ -31,7 +31,7 @@ use super::super::{accelerate, megatron, torchtitan};
 use super::hydra;
 use super::own::{NO_OPTION, in_own_words};
 use super::references::{self, Values};
-use super::wrapper::{Base, Setting, Wrapper, base_option};
+use super::wrapper::{Base, Same, Setting, Wrapper, base_option};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
 use crate::interchange::imported::Imported;
@@ -95,16 +95,7 @@ fn imported(
         imported.layout.zero_stage == ZeroStage::None && imported.adapters.is_none();
     let is_pure = job("pure").is_some() || wrapper.loads_16_bits && is_replicated;
     if is_pure && imported.training.precision == Precision::Bf16 {
-        imported.training.fp32_gradients = false;
-        imported
-            .framework
-            .abilities
-            .exclusions
-            .retain(|it| !(it.set().has(Feature::Zero0) && it.set().has(Feature::Gradients16)));
-        imported.training.no_master_weights = true;
-        imported.training.bf16_moments = true;
-        imported.framework.abilities.no_master_weights = true;
-        imported.framework.abilities.moments.push(Precision::Bf16);
+        imported.keep_16_bits();
     }
     imported.source = source.target;
     imported.unread.append(&mut translated.unread);
@@ -160,9 +151,11 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             return Err(OptionError::unresolved(of, unknown).into());
         }
         let Some(row) = vocabulary.index().of_key(key) else {
-            match base_option(*base, wrapper.bare(key)) {
-                Some(option) => all.hand_on(*base, &option, words.clone())?,
-                None => rest.push((key.clone(), leaf(words))),
+            if let Some(option) = base_option(*base, wrapper.bare(key)) {
+                all.hand_on(*base, &option, words.clone())?;
+            } else {
+                refuse_misspelt(wrapper, key, words)?;
+                rest.push((key.clone(), leaf(words)));
             }
             continue;
         };
@@ -229,6 +222,29 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     let others = vocabulary.of_leaves(&rest)?;
     all.unread.extend(others.unread(std::iter::empty(), vocabulary.program()));
     Ok(all)
+}
+
+/// Refuses a key that is certainly a misspelt option of Megatron's, as Megatron's own parser does. Keys without the `no-`
+/// of an option, as its parser names what such a switch sets, are none.
+fn refuse_misspelt(wrapper: &Wrapper, key: &str, words: &[Word]) -> Result<(), OptionError> {
+    let Wrapper { vocabulary, base, same, .. } = wrapper;
+    let bare = wrapper.bare(key);
+    let plain = bare.replace('_', "-");
+    let is_own = base.vocabulary().arity(&format!("--no-{plain}")).is_some() || bare.contains('.');
+    if *base != Base::Megatron || *same == Same::Never || is_own {
+        return Ok(());
+    }
+    let read = base.vocabulary().of_leaves(&[(format!("--{plain}"), leaf(words))]);
+    read.map(drop).map_err(|error| match error {
+        OptionError::Unknown { nearest, .. } => {
+            let before = key.strip_suffix(bare).unwrap_or_default();
+            let own =
+                |it: String| before.to_owned() + &it.trim_start_matches('-').replace('-', "_");
+            let nearest = nearest.map(own);
+            OptionError::Unknown { name: key.to_owned(), program: vocabulary.program(), nearest }
+        }
+        other => other,
+    })
 }
 
 /// Words for on and off in YAML and on command lines.

@@ -92,6 +92,7 @@ static VERL: Wrapper = Wrapper {
     is_hydra: true,
     adds: |all, source| {
         verl::batches(all, source);
+        verl::adapters(all, &verl::RANKS);
         verl::groups(all, source);
         // Weights and moments have the number format in which the model is created (workers/fsdp_workers.py).
         let format = value(all, "actor_rollout_ref.actor.fsdp_config.model_dtype");
@@ -103,7 +104,11 @@ static VERL: Wrapper = Wrapper {
 };
 static MEGATRON_VERL: Wrapper = Wrapper {
     is_hydra: true,
-    adds: verl::batches,
+    adds: |all, source| {
+        verl::batches(all, source);
+        verl::adapters(all, &verl::RANKS);
+        verl::adapters(all, &[verl::MEGATRON_RANK]);
+    },
     ..Wrapper::new("verl", include_str!("megatron_verl.txt"), Base::Megatron)
 };
 static PRIMUS: Wrapper = Wrapper {
@@ -322,9 +327,13 @@ fn is_verl(words: &[Word], at: usize) -> bool {
     let text = words[at].text.as_str();
     let is_of_actor =
         |it: &Word| it.text.trim_start_matches('+').starts_with("actor_rollout_ref.actor.");
-    text.starts_with("verl.") && text != EASY_R1
+    text.starts_with("verl.") && text != EASY_R1 && !UNTRAINED.iter().any(|it| text.starts_with(it))
         || is_program(words, at) && words[at..].iter().any(is_of_actor)
 }
+
+/// Starts of the names of verl's modules that train nothing.
+const UNTRAINED: [&str; 3] =
+    ["verl.trainer.main_generation", "verl.trainer.main_eval", "verl.model_merger"];
 
 /// EasyR1's program, whose module has a name like verl's modules.
 const EASY_R1: &str = "verl.trainer.main";
@@ -334,7 +343,7 @@ fn is_megatron(words: &[Word]) -> bool {
         word.text.contains("megatron_trainer")
             || word.text.starts_with("actor_rollout_ref.actor.megatron.")
             || word.text.starts_with("actor_rollout_ref.actor.strategy=megatron")
-            || word.text == "engine=megatron"
+            || ["engine=megatron", "model_engine=megatron"].contains(&word.text.as_str())
     })
 }
 
@@ -348,7 +357,10 @@ fn strategy(tree: &Tree) -> Option<&str> {
 pub(in super::super) static VERL_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: anywhere!(|words, at| is_verl(words, at) && !is_megatron(words)),
-    has_keys: |tree| tree.has("actor_rollout_ref") && strategy(tree) != Some("megatron"),
+    has_keys: |tree| {
+        let is_read = |it: &str| it.starts_with("fsdp") || it.starts_with('$');
+        tree.has("actor_rollout_ref") && strategy(tree).is_none_or(is_read)
+    },
     // Hydra refuses keys of the actor in settings for SFT.
     takes_key: |key, text| !key.starts_with(ACTOR) || text.contains(ACTOR.trim_end_matches('.')),
     ..wrapping!(VERL, tool(Target::new("verl", "verl", "fsdp2")))

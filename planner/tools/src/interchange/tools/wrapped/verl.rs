@@ -45,9 +45,18 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
         all.retain(|it| it.0 != format!("{ACTOR}fsdp_config.offload_policy"));
     }
     micro_batch(all, source, is_actor, length);
-    let ranks = ["_rank", ".rank"].map(|it| format!("actor_rollout_ref.model.lora{it}"));
-    let ranks = ranks.into_iter().chain(["model.lora_rank".to_owned()]);
-    if ranks.into_iter().any(|it| value(all, &it).is_some_and(|it| it != "0")) {
+}
+
+/// Keys of the rank of adapters.
+pub(super) const RANKS: [&str; 2] = ["actor_rollout_ref.model.lora_rank", "model.lora_rank"];
+
+/// Key of the rank that Megatron alone reads: FSDP trains all parameters if only this one is given
+/// (`workers/engine/fsdp/transformer_impl.py`).
+pub(super) const MEGATRON_RANK: &str = "actor_rollout_ref.model.lora.rank";
+
+/// Switches adapters on if one of the keys of their rank is not 0.
+pub(super) fn adapters(all: &mut Vec<Setting>, ranks: &[&str]) {
+    if ranks.iter().any(|it| value(all, it).is_some_and(|it| it != "0")) {
         add(all, "use_peft", &true);
     }
 }
@@ -101,13 +110,19 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
     let of = |key: &str| number(all, &format!("{start}{key}"));
     let own = format!("{start}{ppo}micro_batch_size_per_gpu");
     let of_all = format!("{start}{ppo}micro_batch_size");
-    let sharing = ["ulysses_sequence_parallel_size", "megatron.context_parallel_size"];
-    let sharing = sharing.iter().find_map(|key| {
-        of(key).or_else(|| number(all, key)).or_else(|| number(all, &format!("engine.{key}")))
-    });
-    let sharing = sharing.unwrap_or(1);
+    let of_engine = |key: &str| number(all, &format!("engine.{key}"));
+    let of_megatron = |key: &str| of(&format!("megatron.{key}")).or_else(|| of_engine(key));
+    let ulysses = "ulysses_sequence_parallel_size";
+    let sharing = [
+        of(ulysses),
+        of(&format!("fsdp_config.{ulysses}")),
+        number(all, ulysses),
+        of_engine(ulysses),
+        of_megatron("context_parallel_size"),
+    ];
+    let sharing = sharing.into_iter().flatten().max().unwrap_or(1);
     let cut = ["tensor_model_parallel_size", "pipeline_model_parallel_size"];
-    let cut = cut.iter().filter_map(|it| of(&format!("megatron.{it}"))).product::<u64>() * sharing;
+    let cut = cut.into_iter().filter_map(of_megatron).product::<u64>() * sharing;
     let replicas = (num_ranks(all, source).unwrap_or(1) / cut.max(1)).max(1);
     let by_tokens = value(all, &format!("{start}use_dynamic_bsz"));
     let by_tokens = by_tokens.map_or(is_engine, |it| it.eq_ignore_ascii_case("true"));

@@ -177,8 +177,11 @@
     await press("Enter");
     saw.selectedByKey = timeline.selected();
     await press("Escape");
+    // The page arranges its tracks anew once it sees that the details are gone.
+    await drawn();
     const [last] = timeline.tracks().slice(-1);
-    saw.filled = last ? (last.bottom - box.top) / (box.bottom - box.top) : null;
+    const plot = element("plot").getBoundingClientRect();
+    saw.filled = last ? (last.bottom - plot.top) / (plot.bottom - plot.top) : null;
 
     await press("t");
     await press("m");

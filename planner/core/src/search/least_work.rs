@@ -16,15 +16,15 @@ use crate::step::{ChainIndex, Shape};
 /// Keeps bounds below the exact value despite rounding.
 const ROUNDING: f64 = 1.0 - 1e-9;
 
-/// Blocks of a class.
+/// The blocks of a class.
 #[derive(Clone, Copy)]
-struct Alike {
+struct ClassBlocks {
     number: u64,
     /// Lower bound of the time of each for a micro-batch.
     each: Nanos,
 }
 
-impl Alike {
+impl ClassBlocks {
     fn all(self) -> Nanos {
         self.each * self.number
     }
@@ -37,22 +37,26 @@ fn least_of_blocks(
     chain: &ChainIndex,
     policy: BlockRecompute,
     overlaps: bool,
-) -> impl Iterator<Item = Alike> {
+) -> impl Iterator<Item = ClassBlocks> {
     let time = move |pass: &PassTime| pass.least(overlaps);
     blocks.iter().enumerate().map(move |(class, block)| {
         let apart = time(&block.input_grad) + time(&block.weight_grad);
         let grads = time(&block.backward).min(apart);
         let each = time(&block.forward) + grads + time(&block.recompute[policy]);
-        Alike { number: u64::from(chain.count(class, &(0..chain.num_blocks()))), each }
+        ClassBlocks { number: u64::from(chain.count(class, &(0..chain.num_blocks()))), each }
     })
 }
 
 /// Lower bounds on ranks that are alike. The busiest has at least the mean work, and whole blocks: of `n` blocks that
 /// take at least `t` each, one rank has at least `n / num_ranks`, rounded up. Schedules that overlap passes may give a
 /// rank half of a block's micro-batches, so there it is the mean alone.
-fn least_of(blocks: impl Iterator<Item = Alike>, num_ranks: u32, overlaps: bool) -> LeastWork {
+fn least_of(
+    blocks: impl Iterator<Item = ClassBlocks>,
+    num_ranks: u32,
+    overlaps: bool,
+) -> LeastWork {
     let ranks = u64::from(num_ranks);
-    let mut blocks: SmallVec<[Alike; 8]> = blocks.collect();
+    let mut blocks: SmallVec<[ClassBlocks; 8]> = blocks.collect();
     let all: Nanos = blocks.iter().map(|it| it.all()).sum();
     let mean = Nanos::new(all.get() / ranks);
     if overlaps {
@@ -140,7 +144,7 @@ pub(super) fn least_work(
         return least_of(of(0), family.pipeline_parallel, overlaps);
     }
     let times: Vec<Vec<Nanos>> =
-        (0..problem.num_groups()).map(|group| of(group).map(Alike::all).collect()).collect();
+        (0..problem.num_groups()).map(|group| of(group).map(ClassBlocks::all).collect()).collect();
     let sums: Vec<f64> =
         times.iter().map(|times| times.iter().copied().sum::<Nanos>().as_f64().max(1.0)).collect();
     let num_ranks = family.pipeline_parallel;

@@ -150,8 +150,7 @@ impl Imported {
         }
     }
 
-    /// Keeps weights, gradients and moments in 16 bits alone, as where the weights are loaded so and nothing copies
-    /// them.
+    /// Keeps weights, gradients and moments in 16 bits alone: the weights are loaded so, and nothing copies them.
     pub(super) fn keep_16_bits(&mut self) {
         self.training.fp32_gradients = false;
         self.training.no_master_weights = true;

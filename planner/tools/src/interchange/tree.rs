@@ -248,7 +248,7 @@ impl<'de, const ONCE: bool> Visitor<'de> for OfTree<ONCE> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Tree, A::Error> {
         let mut keys: Vec<(String, Tree)> = Vec::new();
-        // Some scripts have a vocabulary beside them, whose words are keys.
+        // Some scripts have a vocabulary next to them, whose words are keys.
         let mut seen = BTreeSet::new();
         while let Some(Read::<ONCE>(key)) = all.next_key()? {
             let key = match key {

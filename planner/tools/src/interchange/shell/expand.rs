@@ -433,8 +433,8 @@ impl<'a> Scope<'a> {
                         let word = Text::joined(&self.default_words(default), " ");
                         // In place of a command's output, the user can set the variable.
                         let is_output = |it: &String| it.starts_with(['$', '`']);
-                        let is_open = word.is_hole() && word.unknown_names().iter().all(is_output);
-                        let is_open = is_open && is_name(name);
+                        let is_hole = word.is_hole() && word.unknown_names().iter().all(is_output);
+                        let is_open = is_hole && is_name(name);
                         let word = if is_open { Text::unknown(name) } else { word };
                         if sign == '=' {
                             self.variables.insert(name.to_owned(), vec![word.clone()]);

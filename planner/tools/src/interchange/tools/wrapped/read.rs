@@ -224,8 +224,8 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     Ok(all)
 }
 
-/// Refuses a key that is certainly a misspelt option of Megatron's, as Megatron's own parser does. Keys without the `no-`
-/// of an option, as its parser names what such a switch sets, are none.
+/// Refuses a key that is certainly a misspelt option of Megatron's, as Megatron's own parser does. A key that is an
+/// option without its `no-` is not misspelt: Megatron's parser names the value of such a switch so.
 fn refuse_misspelt(wrapper: &Wrapper, key: &str, words: &[Word]) -> Result<(), OptionError> {
     let Wrapper { vocabulary, base, same, .. } = wrapper;
     let bare = wrapper.bare(key);

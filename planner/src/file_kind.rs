@@ -31,8 +31,6 @@ pub enum FileKind {
     Steps,
     /// Tables of nccl-tests.
     NcclTests,
-    /// A database, such as an export of Nsight Systems.
-    Database,
     /// A pipeline schedule as CSV, with a row of actions for each rank.
     Order,
     /// Settings of another tool: a script, JSON, YAML or TOML.
@@ -168,8 +166,7 @@ struct Texts {
 
 /// Detects formats that have a signature in their first bytes.
 fn by_signature(bytes: &[u8]) -> Option<FileKind> {
-    const SIGNATURES: [(&[u8], FileKind); 16] = [
-        (b"SQLite format 3\0", FileKind::Database),
+    const SIGNATURES: [(&[u8], FileKind); 15] = [
         (b"GGUF", FileKind::Weights),
         // A PyTorch checkpoint is an archive; before version 1.6 it was a pickle.
         (b"PK\x03\x04", FileKind::Weights),
@@ -326,7 +323,6 @@ mod tests {
             (b"PK\x03\x04\0", FileKind::Weights),
             (b"GGUF\x03", FileKind::Weights),
             (b"\x1f\x8b\x08", FileKind::Packed),
-            (b"SQLite format 3\0", FileKind::Database),
             (b"\xff\xfe\0", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(bytes), kind, "{bytes:?}");

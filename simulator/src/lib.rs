@@ -7,32 +7,31 @@
 mod asynchronous;
 mod bound;
 mod cycle;
+mod deviates;
 mod durations;
 mod earliest;
 mod error;
-mod jitter;
 mod memory;
 mod order;
 mod play;
 mod record;
 mod simulation;
+mod straggler;
 mod transfers;
 mod work;
 
 pub use asynchronous::{SharedUpdate, SharedWeights, SteadyState};
 pub use bound::{MinPassTimes, StepTail, lower_bound};
 pub use cycle::{Cycle, step_time};
+pub use deviates::{normal_deviates, uniform_deviates};
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, earliest};
 pub use error::SimulationError;
-pub use jitter::{
-    Distribution, Jitter, Replicas, normal_deviates, sample_steps, straggling_step,
-    uniform_deviates,
-};
 pub use memory::{PassOrder, peak_memory};
 pub use order::{Order, RankOp};
 pub use play::{Played, RankTimes, played};
 pub use simulation::{CriticalStep, ExchangeSpan, RunId, Simulation, simulate, simulate_in_detail};
+pub use straggler::straggling_step;
 pub use work::{
     ActivationBytes, GroupCollective, HostCopy, Messages, PassPart, PassParts, RankWork, Run,
     StageWork, StepWork, TimedMessage, Transfer,

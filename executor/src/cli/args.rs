@@ -47,8 +47,7 @@ pub(crate) enum Command {
     ///
     /// The table is that of nccl-tests: `algbw` is the buffer's bytes over the time; `busbw` is scaled so that it
     /// compares with the bandwidth of the links, whatever the number of ranks. Times are medians of the slowest rank's
-    /// times. With `-o`, a cluster file with the measured network is written. The exit code is 2 if a rank ended with a
-    /// wrong result.
+    /// times. The exit code is 2 if a rank ended with a wrong result.
     #[command(after_help = "Example:\n  executor collectives all-reduce --ranks 4 --max-bytes 64M")]
     Collectives(CollectivesArgs),
     /// Measure this machine, and write a cluster file with which the planner plans for it.
@@ -76,13 +75,6 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: Shell,
-    },
-    /// Write the pages of the manual: `executor.1`, and one for each command.
-    #[command(after_help = "Example:\n  executor man ~/.local/share/man/man1 && man executor-run")]
-    Man {
-        /// The folder to write to; it is created if needed.
-        #[arg(value_name = "DIR")]
-        folder: PathBuf,
     },
     /// One part of a check.
     #[command(hide = true)]

@@ -77,7 +77,7 @@ impl RankJob for Job<'_> {
     ) -> anyhow::Result<()> {
         let num_ranks = communicator.num_ranks();
         check_ranks(num_ranks)?;
-        let topology = Topology::new(num_ranks, self.args.timing.ranks_per_node)?;
+        let topology = Topology::new(num_ranks, self.args.ranks_per_node)?;
         let is_first = communicator.rank() == 0;
         let say = |text: &str| {
             if is_first {

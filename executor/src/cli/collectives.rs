@@ -3,22 +3,20 @@
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
-use command_line::destination::check_output;
-use command_line::terminal::{print_bytes, print_json_text, tell};
+use command_line::terminal::{print_bytes, print_json_text};
 use executor::collectives::{
     Shown, SizeRange, TimedCollective, TimingPlan, bus_factor, show, time,
 };
 use executor_communicators::{Communicator, Group, Reduction};
 use executor_kernels::array::Element;
 use executor_kernels::ops::Kernels;
-use ir::cluster::Cluster;
 use ir::collective::Collective;
 use serde_json::{Value, json};
 use traces::collectives::Operation;
 
 use super::args::{CommunicatorKind, PrecisionArg};
 use super::choices::ranks_and_devices;
-use super::cluster::{self, Topology, microseconds};
+use super::cluster::microseconds;
 use super::measuring::{CollectivesArgs, RanksArgs, ReportFormat, TimingArgs};
 use super::start;
 use super::words;
@@ -30,15 +28,7 @@ const MOST_RANKS_SHOWN: u32 = 8;
 pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
     args.ranks.backend.check(args.precision)?;
     check_timing(&args.timing, &args.ranks)?;
-    let base = match (&args.base, &args.output) {
-        (Some(base), Some(output)) => {
-            let cluster = cluster::read(base)?;
-            check_output(output, &[base])?;
-            Some(cluster)
-        }
-        _ => None,
-    };
-    start::run(&Job { args, base }, &args.ranks)
+    start::run(&Job { args }, &args.ranks)
 }
 
 /// Refuses impossible sizes, and a number of ranks that is known to be too small.
@@ -113,11 +103,9 @@ impl Timing<'_> {
     }
 }
 
-/// The arguments and the base cluster, shared by all ranks.
+/// The arguments, shared by all ranks.
 struct Job<'a> {
     args: &'a CollectivesArgs,
-    /// The base of the cluster file, if one is to be written.
-    base: Option<Cluster>,
 }
 
 impl RankJob for Job<'_> {
@@ -126,10 +114,9 @@ impl RankJob for Job<'_> {
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,
     ) -> anyhow::Result<()> {
-        let Job { args, base } = self;
+        let Job { args } = self;
         let num_ranks = communicator.num_ranks();
         check_ranks(num_ranks)?;
-        let topology = Topology::new(num_ranks, args.timing.ranks_per_node)?;
         let operations =
             if args.names.is_empty() { Operation::ALL.to_vec() } else { args.names.clone() };
         let report = CollectivesOutput { args, num_ranks, is_first: communicator.rank() == 0 };
@@ -145,52 +132,16 @@ impl RankJob for Job<'_> {
                 }
             }
         }
-        let world = vec![Group::new((0..num_ranks).collect::<Vec<_>>())];
-        let levels = if base.is_some() { topology.levels() } else { vec![vec![world.clone()]] };
-        // Groups of all ranks are measured last, so that readers find their rows at the end.
-        let mut rows: Vec<Vec<TimedCollective>> = Vec::new();
-        for ways in &levels {
-            let mut of_level = Vec::new();
-            for groups in ways {
-                for operation in &operations {
-                    of_level.extend(report.times(&*communicator, &device, groups, *operation)?);
-                }
-            }
-            rows.push(of_level);
+        let world = [Group::new((0..num_ranks).collect::<Vec<_>>())];
+        let mut rows: Vec<TimedCollective> = Vec::new();
+        for operation in &operations {
+            rows.extend(report.times(&*communicator, &device, &world, *operation)?);
         }
         if report.is_first {
-            let cluster = base.as_ref().map(|base| self.cluster(base, topology, &rows));
-            report.finish(&drawings, rows.iter().flatten(), cluster.as_ref())?;
+            report.finish(&drawings, &rows)?;
         }
         Ok(())
     }
-}
-
-impl Job<'_> {
-    /// The base with the levels that are fitted to the rows.
-    fn cluster(
-        &self,
-        base: &Cluster,
-        topology: Topology,
-        rows: &[Vec<TimedCollective>],
-    ) -> Measured {
-        let levels = cluster::fit_levels(topology, self.args.ranks.communicator, rows);
-        let mut made = base.clone();
-        if let Some(name) = &self.args.cluster_name {
-            made.name.clone_from(name);
-        }
-        made.gpus_per_node = topology.ranks_per_node;
-        let how = format!("`executor collectives` on {}", words::ranks(topology.num_ranks));
-        let errors = levels.iter().map(cluster::errors).collect();
-        cluster::set_levels(&mut made, &levels, &how);
-        Measured { cluster: made, errors }
-    }
-}
-
-/// A cluster, and the errors of its levels' fits.
-struct Measured {
-    cluster: Cluster,
-    errors: Vec<String>,
 }
 
 /// Output of rank 0; other ranks print nothing.
@@ -227,17 +178,10 @@ impl CollectivesOutput<'_> {
         &self,
         communicator: &dyn Communicator<B>,
         device: &B::Device,
-        groups: &[Group],
+        world: &[Group],
         operation: Operation,
     ) -> anyhow::Result<Vec<TimedCollective>> {
-        let size = groups[0].len() as u32;
-        let stride = groups[0].ranks()[1] - groups[0].ranks()[0];
-        let apart = if stride > 1 { format!(", {stride} apart") } else { String::new() };
-        let who = match groups.len() {
-            1 => words::ranks(size),
-            count => format!("{count} groups at once, each of {size} ranks{apart}"),
-        };
-        self.print(&format!("#\n# {operation}, {who}"))?;
+        self.print(&format!("#\n# {operation}, {}", words::ranks(self.num_ranks)))?;
         self.print(HEADING)?;
         let timing = Timing {
             args: &self.args.timing,
@@ -245,7 +189,7 @@ impl CollectivesOutput<'_> {
             element: self.args.precision.element(),
         };
         let print = |row: &TimedCollective| self.print(&self.line(row));
-        let rows = timing.rows(communicator, device, groups, operation, print)?;
+        let rows = timing.rows(communicator, device, world, operation, print)?;
         let mean =
             rows.iter().map(TimedCollective::bus_bandwidth).sum::<f64>() / rows.len().max(1) as f64;
         self.print(&format!("# Avg bus bandwidth    : {:.4} GB/s", mean / 1e9))?;
@@ -292,18 +236,13 @@ impl CollectivesOutput<'_> {
         }
     }
 
-    /// Writes the cluster file, prints the JSON, and reports errors.
-    fn finish<'r>(
-        &self,
-        drawings: &[Shown],
-        rows: impl Iterator<Item = &'r TimedCollective> + Clone,
-        measured: Option<&Measured>,
-    ) -> anyhow::Result<()> {
+    /// Prints the JSON, and reports errors.
+    fn finish(&self, drawings: &[Shown], rows: &[TimedCollective]) -> anyhow::Result<()> {
         if self.args.format == ReportFormat::Json {
             let json = json!({
                 "num_ranks": self.num_ranks,
                 "who_holds_what": drawings.iter().map(drawing_json).collect::<Vec<_>>(),
-                "rows": rows.clone().map(|row| self.row_json(row)).collect::<Vec<_>>(),
+                "rows": rows.iter().map(|row| self.row_json(row)).collect::<Vec<_>>(),
             });
             print_json_text(&format!("{json}\n"))?;
         }
@@ -327,22 +266,6 @@ impl CollectivesOutput<'_> {
                     row.planned.iter().map(|bytes| bytes.get()).collect::<Vec<_>>()
                 );
             }
-        }
-        if let (Some(path), Some(Measured { cluster, errors })) = (&self.args.output, measured) {
-            ensure!(
-                !cluster.levels.is_empty(),
-                "no collective of those that plans have was measured\nhint: name one of {}, or none",
-                Collective::ALL.map(|collective| collective.to_string()).join(", ")
-            );
-            cluster::write(path, cluster)?;
-            for (level, errors) in cluster.levels.iter().zip(errors) {
-                tell(&format!("`{}` is fitted with mean errors of {errors}", level.name));
-            }
-            tell(&format!(
-                "wrote `{0}`; `planner search MODEL --gpus {1} --cluster {0}` plans for it",
-                path.display(),
-                self.num_ranks
-            ));
         }
         Ok(())
     }

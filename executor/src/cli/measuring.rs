@@ -74,9 +74,6 @@ pub(crate) struct TimingArgs {
     /// Untimed calls before the timed ones.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_within::<u32, 0, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) warm_up: u32,
-    /// Ranks on each node, where ranks are processes on several nodes [default: all].
-    #[arg(long, value_name = "N")]
-    pub(crate) ranks_per_node: Option<NonZeroU32>,
 }
 
 /// Arguments of `executor collectives`.
@@ -95,16 +92,6 @@ pub(crate) struct CollectivesArgs {
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     pub(crate) format: ReportFormat,
-    /// Write a cluster file with the measured network. For this, groups of each size that divides the number of ranks
-    /// are measured.
-    #[arg(short, long, value_name = "FILE", requires = "base")]
-    pub(crate) output: Option<PathBuf>,
-    /// The cluster file from which all else is taken. `executor calibrate` writes a whole file.
-    #[arg(long, value_name = "FILE", requires = "output")]
-    pub(crate) base: Option<PathBuf>,
-    /// The name in the file [default: the file's own].
-    #[arg(long, value_name = "NAME", requires = "output")]
-    pub(crate) cluster_name: Option<String>,
     #[command(flatten)]
     pub(crate) timing: TimingArgs,
     #[command(flatten)]
@@ -210,6 +197,9 @@ pub(crate) struct CalibrateArgs {
     /// Fewer steps of fewer models, for a first look; it takes seconds.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Ranks on each node, where ranks are processes on several nodes [default: all].
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks_per_node: Option<NonZeroU32>,
     #[command(flatten)]
     pub(crate) timing: TimingArgs,
     #[command(flatten)]

@@ -49,7 +49,6 @@ pub(crate) fn main() -> ExitCode {
         Command::Completions { shell } => {
             shell::completions(Cli::command(), shell).map(|()| ExitCode::SUCCESS)
         }
-        Command::Man { folder } => shell::man(Cli::command(), &folder).map(|()| ExitCode::SUCCESS),
         Command::CheckPart(args) => check::part(&args).map(|()| ExitCode::SUCCESS),
     });
     match result {

@@ -21,7 +21,7 @@ use super::questions::{FailureArgs, QuestionArgs};
 use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, TrainingArgs};
 use super::values::{
-    parse_count, parse_gpus, parse_named, parse_percent, parse_seed, parse_time_limit, whole,
+    parse_count, parse_gpus, parse_named, parse_time_limit, whole,
 };
 pub(crate) use format::Format;
 use headings::{OUTPUT, SEARCH};
@@ -92,13 +92,6 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
-    },
-    /// Write the pages of the manual: `planner.1`, and one for each command.
-    #[command(after_help = "Example:\n  planner man ~/.local/share/man/man1 && man planner-search")]
-    Man {
-        /// The folder to write to; it is created if needed.
-        #[arg(value_name = "DIR")]
-        folder: PathBuf,
     },
 }
 
@@ -210,8 +203,8 @@ pub(crate) struct SweepArgs {
     pub(crate) setting: TrainingArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
-    /// Also draw it: .svg, .png, .pdf or .html.
-    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}", help_heading = OUTPUT)]
+    /// Also draw it: .svg, .png or .pdf.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf}", help_heading = OUTPUT)]
     pub(crate) output: Option<PathBuf>,
     /// Colours.
     #[arg(long, value_enum, ignore_case = true, default_value = "light", help_heading = OUTPUT)]
@@ -238,7 +231,7 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  planner simulate plan.json -o timeline.json --samples 1000")]
+#[command(after_help = "Example:\n  planner simulate plan.json -o timeline.json")]
 pub(crate) struct SimulateArgs {
     /// A plan that `planner search -o` wrote.
     #[arg(value_name = "PLAN")]
@@ -246,8 +239,6 @@ pub(crate) struct SimulateArgs {
     /// Also write the timeline to a file, which Perfetto and `planner chart` open.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) jitter: JitterArgs,
     /// Also simulate a step in which the passes of one rank take longer by a factor: 1:4 slows rank 1 down to a
     /// quarter, as `executor run --straggler` does.
     #[arg(long, value_name = "RANK:FACTOR", value_parser = parse_named::<Straggler>)]
@@ -255,27 +246,6 @@ pub(crate) struct SimulateArgs {
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
-}
-
-/// What may go slower than planned.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Jitter")]
-pub(crate) struct JitterArgs {
-    /// Also draw this many steps at random, and give the distribution of their times.
-    #[arg(long, value_name = "N", value_parser = whole::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
-    pub(crate) samples: Option<u32>,
-    /// Standard deviation of the time of a pass on a GPU, in per cent of it.
-    #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 2.0, value_parser = parse_percent, allow_negative_numbers = true)]
-    pub(crate) jitter: f64,
-    /// GPUs that are slow throughout, in per cent of all.
-    #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent, allow_negative_numbers = true)]
-    pub(crate) stragglers: f64,
-    /// How much longer a slow GPU takes, in per cent.
-    #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
-    pub(crate) slower: f64,
-    /// Where the random numbers start; the same seed gives the same steps.
-    #[arg(long, requires = "samples", value_name = "SEED", default_value_t = 0, value_parser = parse_seed)]
-    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]

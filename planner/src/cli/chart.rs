@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use ir::plan::MemoryUse;
-use ir::text::count_of;
 use ir::units::{Bytes, Nanos};
 use planner::file_kind::FileKind;
 use planner::names::{folded, or_nearest};
@@ -13,14 +12,14 @@ use planner_core::step::Simulated;
 use traces::bars::{self, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, GanttOptions, Window};
-use traces::html::{PageOptions, Table};
+use traces::html::PageOptions;
 use traces::timeline::Timeline;
 use traces::{DrawError, Drawing, Paper, chrome, html, snapshot};
 
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
 use super::files::{parse_plan, read_as, read_plan};
-use super::picture::{PictureFormat, StillKind};
+use super::picture::{PictureFormat, image_format};
 use command_line::destination::{refuse_to_overwrite, write_output};
 
 /// Largest size in bytes of a timeline that is read: some million events.
@@ -64,7 +63,7 @@ fn look(args: &ChartArgs) -> anyhow::Result<GanttOptions> {
 }
 
 pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
-    let kind = StillKind::of(&args.output, "a collective")?;
+    let format = image_format(&args.output, "a collective")?;
     let given = folded(&args.name);
     let operation = Operation::ALL.into_iter().find(|known| folded(&known.to_string()) == given);
     let Some(operation) = operation else {
@@ -78,23 +77,22 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     };
     let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
     let ring = Ring::ALL.into_iter().find(|ring| ring.operation() == operation);
-    let title = format!("{operation} on {}", count_of(args.ranks, "rank", "ranks"));
-    let table = holdings(operation, args.ranks);
     let bytes = match (args.ring, ring) {
         (true, None) => bail!(
             "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
         ),
-        (true, Some(ring)) => kind
-            .content(&title, &table, paper, |paper| {
-                grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper))
-            })
-            .with_context(|| format!(
-                "a ring of {} ranks is too large a picture (`--ranks 12` fits any kind, 32 an .svg)",
-                args.ranks
-            ))?,
-        (false, _) => kind.content(&title, &table, paper, |paper| {
-            grown(paper, |paper| collectives::draw(operation, args.ranks, paper))
-        })?,
+        (true, Some(ring)) => {
+            let drawn = grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper));
+            drawn.and_then(|drawing| drawing.file(format)).with_context(|| {
+                format!(
+                    "a ring of {} ranks is too large a picture (`--ranks 12` fits any kind, 32 an .svg)",
+                    args.ranks
+                )
+            })?
+        }
+        (false, _) => {
+            grown(paper, |paper| collectives::draw(operation, args.ranks, paper))?.file(format)?
+        }
     };
     write_output(&args.output, &bytes)?;
     Ok(Answer::Found)
@@ -116,24 +114,6 @@ fn grown(
     drawn
 }
 
-/// Table of the chunks that every rank holds before and after the collective.
-fn holdings(operation: Operation, num_ranks: u32) -> Table {
-    let (before, after) = (operation.before(num_ranks), operation.after(num_ranks));
-    let row = |rank: u32| {
-        let slots = |held: &collectives::BufferContents| {
-            let labels = (0..held.num_slots()).map(|slot| held.label(rank, slot));
-            labels.filter(|label| !label.is_empty()).collect::<Vec<_>>().join(" ")
-        };
-        vec![format!("rank {rank}"), slots(&before), slots(&after)]
-    };
-    Table {
-        caption: "a0 is chunk 0 of rank 0; \u{3a3}0 is the sum of chunk 0 over all ranks"
-            .to_owned(),
-        headings: ["", "before", "after"].map(str::to_owned).into(),
-        rows: (0..num_ranks).map(row).collect(),
-    }
-}
-
 /// Reads a timeline's file, or simulates a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let wanted = [FileKind::Plan, FileKind::Timeline];
@@ -153,7 +133,7 @@ pub(crate) fn write_timelines(
 ) -> anyhow::Result<()> {
     let all: Vec<&Timeline> = timelines.iter().collect();
     let bytes = match (PictureFormat::of(output)?, timelines) {
-        (PictureFormat::Still(StillKind::Page), _) => {
+        (PictureFormat::Page, _) => {
             let options = PageOptions { time_axis: look.time_axis, window: look.window };
             html::page(&all, &options)?.into_bytes()
         }
@@ -165,9 +145,7 @@ pub(crate) fn write_timelines(
             );
             chrome::write(timeline).into_bytes()
         }
-        (PictureFormat::Still(StillKind::Image(format)), [_] | [_, _]) => {
-            gantt::draw(&all, &look)?.file(format)?
-        }
+        (PictureFormat::Image(format), [_] | [_, _]) => gantt::draw(&all, &look)?.file(format)?,
         (PictureFormat::Snapshot, _) => bail!(
             "a snapshot shows memory\nhint: `planner chart plan.json --show memory -o {}`",
             output.display()
@@ -176,7 +154,7 @@ pub(crate) fn write_timelines(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
-        (PictureFormat::Still(_), _) => bail!(
+        (PictureFormat::Image(_), _) => bail!(
             "a drawing compares two timelines, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
@@ -186,20 +164,18 @@ pub(crate) fn write_timelines(
 
 /// Draws the peak memory of every pipeline rank as a bar.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
-    let kind = match PictureFormat::of(&args.output)? {
-        PictureFormat::Still(kind) => kind,
+    let format = match PictureFormat::of(&args.output)? {
+        PictureFormat::Image(format) => format,
         PictureFormat::Snapshot => return Ok(memory_snapshot(checked)),
-        PictureFormat::Trace => {
-            bail!("`--show memory` is drawn as .svg, .png, .pdf or .html, or written as .pickle")
+        PictureFormat::Page | PictureFormat::Trace => {
+            bail!("`--show memory` is drawn as .svg, .png or .pdf, or written as .pickle")
         }
     };
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
     // The line is at the memory of the smallest GPU: ranks below it fit on any.
     let capacity = checked.problem.least_memory();
-    kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper| {
-        bars::draw(&title, &bars, Some(capacity), paper)
-    })
+    Ok(bars::draw(&title, &bars, Some(capacity), args.look.paper())?.file(format)?)
 }
 
 /// Bars of memory, one for each pipeline rank. Each bar has all kinds of memory, even empty ones, so that each kind
@@ -213,26 +189,6 @@ pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
         MemoryBar { name: format!("rank {rank}"), parts: parts.collect() }
     };
     memory_by_rank.iter().enumerate().map(bar).collect()
-}
-
-/// Table of the bars in GiB, without kinds of memory that no rank uses.
-pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
-    let num_parts = bars.first().map_or(0, |bar| bar.parts.len());
-    let is_there = |part: &usize| bars.iter().any(|bar| bar.parts[*part].bytes > Bytes::ZERO);
-    let there: Vec<usize> = (0..num_parts).filter(is_there).collect();
-    let names = there.iter().map(|part| bars[0].parts[*part].name.clone());
-    let gib = |bytes: Bytes| format!("{:.2}", bytes.as_gib());
-    let row = |bar: &MemoryBar| {
-        let parts = there.iter().map(|part| gib(bar.parts[*part].bytes));
-        let name = std::iter::once(bar.name.clone());
-        name.chain(parts).chain([gib(bar.total())]).collect()
-    };
-    let first = std::iter::once("GiB".to_owned());
-    Table {
-        caption: format!("capacity {capacity}"),
-        headings: first.chain(names).chain(["total".to_owned()]).collect(),
-        rows: bars.iter().map(row).collect(),
-    }
 }
 
 /// Memory over the step as a snapshot of PyTorch's allocator, with one device for each pipeline rank. Memory that

@@ -101,6 +101,5 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Completions { shell } => {
             shell::completions(with_names(Cli::command(), shell), shell).map(|()| Answer::Found)
         }
-        Command::Man { folder } => shell::man(Cli::command(), &folder).map(|()| Answer::Found),
     }
 }

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::bail;
 use traces::gantt::{GanttOptions, Visibility, Window};
-use traces::html::{self, Table};
 use traces::palette::Theme;
-use traces::{DrawError, Drawing, ImageFormat, Paper};
+use traces::{ImageFormat, Paper};
 
 use super::args::{LanesArg, LookArgs, ThemeArg};
 use super::files::ending;
@@ -43,7 +42,8 @@ impl ThemeArg {
 /// Format of a picture or trace, from the ending of its file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PictureFormat {
-    Still(StillKind),
+    Image(ImageFormat),
+    Page,
     Trace,
     Snapshot,
 }
@@ -51,13 +51,13 @@ pub(crate) enum PictureFormat {
 impl PictureFormat {
     /// Format from the ending of a path; for stdout, SVG, which is text.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
-        let image = |format| Ok(Self::Still(StillKind::Image(format)));
+        let image = |format| Ok(Self::Image(format));
         match ending(path).as_deref() {
             _ if is_dash(path) => image(ImageFormat::Svg),
             Some("svg") => image(ImageFormat::Svg),
             Some("png") => image(ImageFormat::Png),
             Some("pdf") => image(ImageFormat::Pdf),
-            Some("html") => Ok(Self::Still(StillKind::Page)),
+            Some("html") => Ok(Self::Page),
             Some("json") => Ok(Self::Trace),
             Some("pickle") => Ok(Self::Snapshot),
             _ => bail!(
@@ -104,41 +104,13 @@ pub(crate) fn refuse_other_endings(
     )
 }
 
-/// Format of a picture without a time axis to zoom into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StillKind {
-    Image(ImageFormat),
-    Page,
-}
-
-impl StillKind {
-    /// Format of the file into which `what` is drawn.
-    pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
-        let Ok(PictureFormat::Still(kind)) = PictureFormat::of(path) else {
-            bail!(
-                "{what} is drawn as .svg, .png, .pdf or .html, but `{}` ends in none of these",
-                path.display()
-            )
-        };
-        Ok(kind)
-    }
-
-    /// Content of the file: the drawing that `draw` makes; or a page with a light and a dark drawing, and with the
-    /// numbers in a table.
-    pub(crate) fn content(
-        self,
-        title: &str,
-        table: &Table,
-        paper: Paper,
-        draw: impl Fn(Paper) -> Result<Drawing, DrawError>,
-    ) -> anyhow::Result<Vec<u8>> {
-        match self {
-            Self::Image(format) => Ok(draw(paper)?.file(format)?),
-            Self::Page => {
-                let [light, dark] = Theme::ALL.map(|theme| draw(Paper { theme, ..paper })?.svg());
-                let name = title.lines().next().unwrap_or_default();
-                Ok(html::still(name, [&light?, &dark?], table).into_bytes())
-            }
-        }
-    }
+/// Format of the image into which `what` is drawn.
+pub(crate) fn image_format(path: &Path, what: &str) -> anyhow::Result<ImageFormat> {
+    let Ok(PictureFormat::Image(format)) = PictureFormat::of(path) else {
+        bail!(
+            "{what} is drawn as .svg, .png or .pdf, but `{}` ends in none of these",
+            path.display()
+        )
+    };
+    Ok(format)
 }

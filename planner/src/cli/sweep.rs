@@ -8,9 +8,8 @@ use planner::report::PlanSummary;
 use planner_core::problem::Problem;
 use planner_core::search::{LOOKED_AT, Request, StopReason, best_nodes, chosen, search};
 use serde::Serialize;
-use traces::Paper;
-use traces::html::Table;
 use traces::sweep::{self, Bar};
+use traces::{ImageFormat, Paper};
 
 use super::answer::Answer;
 use super::args::SweepArgs;
@@ -22,7 +21,7 @@ use super::input::{
 };
 use super::interrupt::Limit;
 use super::over::Varied;
-use super::picture::StillKind;
+use super::picture::image_format;
 use super::questions::whole;
 use super::setting::TrainingArgs;
 use super::tables::{percent, text_table, unit_of_rate};
@@ -63,7 +62,7 @@ struct Sweep {
 }
 
 pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
-    let kind = args.output.as_ref().map(|path| StillKind::of(path, "a sweep")).transpose()?;
+    let format = args.output.as_ref().map(|path| image_format(path, "a sweep")).transpose()?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
         check_output(output, &[])?;
@@ -134,9 +133,9 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     }
     let (model, cluster, framework) = names.context("`--over` has no values")?;
     let sweep = Sweep { model, cluster, framework, over: args.over.what, points, is_cut_short };
-    if let (Some(path), Some(kind)) = (&args.output, kind) {
+    if let (Some(path), Some(format)) = (&args.output, format) {
         let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
-        write_output(path, &drawn(&sweep, kind, paper)?)?;
+        write_output(path, &drawn(&sweep, format, paper)?)?;
     }
     if stdout_is_free(&args.output) {
         args.format.print(&sweep, || describe(&sweep))?;
@@ -274,15 +273,6 @@ fn describe(sweep: &Sweep) -> String {
     format!("{model} on {cluster} with {framework}, the best for each\n\n{rows}")
 }
 
-/// Table of the sweep on a page.
-fn numbers(sweep: &Sweep) -> Table {
-    Table {
-        caption: "the best for each".to_owned(),
-        headings: sweep.headings().map(str::to_owned).into(),
-        rows: rows(sweep).map(Vec::from).collect(),
-    }
-}
-
 /// Number of GPUs, batch and sequence length, as far as they are equal at all points.
 fn of_all(sweep: &Sweep) -> String {
     let of = |what: &str, value: fn(&Point) -> u64| {
@@ -296,7 +286,7 @@ fn of_all(sweep: &Sweep) -> String {
     [gpus, batch, sequence].into_iter().flatten().collect()
 }
 
-fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>> {
+fn drawn(sweep: &Sweep, format: ImageFormat, paper: Paper) -> anyhow::Result<Vec<u8>> {
     let bars: Vec<Bar> = sweep
         .points
         .iter()
@@ -321,5 +311,5 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
         of_all(sweep)
     );
     let axis = "tokens (or samples) a second on each GPU";
-    kind.content(&title, &numbers(sweep), paper, |paper| sweep::draw(&title, axis, &bars, paper))
+    Ok(sweep::draw(&title, axis, &bars, paper)?.file(format)?)
 }

@@ -16,16 +16,15 @@ use planner_evidence::validation::{
     validate as hold,
 };
 use serde::Serialize;
-use traces::Paper;
-use traces::html::Table;
 use traces::reference::REFERENCE;
 use traces::scatter::{self, Panel, Series};
+use traces::{ImageFormat, Paper};
 
 use super::answer::Answer;
 use super::args::{Format, ValidateArgs};
 use super::files::read_framework;
 use super::measurements::{Limits, Tables, read_limits};
-use super::picture::StillKind;
+use super::picture::image_format;
 use super::tables::{percent, render, table, text_table};
 use command_line::destination::{check_output, stdout_is_free, write_output};
 
@@ -135,7 +134,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let picture = match &args.output {
         Some(path) => {
             check_output(path, &[])?;
-            Some((path, StillKind::of(path, "accuracy")?))
+            Some((path, image_format(path, "accuracy")?))
         }
         None => None,
     };
@@ -180,8 +179,8 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     if stdout_is_free(&args.output) {
         args.format.print(&report, || as_text(&report, &all))?;
     }
-    if let Some((path, kind)) = picture {
-        write_output(path, &scatter_plot(kind, &report.files)?)?;
+    if let Some((path, format)) = picture {
+        write_output(path, &scatter_plot(format, &report.files)?)?;
     }
     if let Some((path, limits)) = &limits {
         check_limits(path, limits, &report)?;
@@ -209,7 +208,7 @@ fn check_compared(folder: &Path, report: &ValidationReport) -> anyhow::Result<()
 }
 
 /// Scatter plot of predictions against measurements, one panel for each quantity.
-fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
+fn scatter_plot(format: ImageFormat, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
     let quantities = [
         (Quantity::StepTimeSeconds, "s", 1.0),
         (Quantity::PeakMemoryBytes, "GiB", f64::from(1_u32 << 30)),
@@ -237,9 +236,7 @@ fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<V
     let title = "Predicted against measured, without profiling";
     let width = WIDTH_OF_A_PANEL * panels.len().max(1) as u32;
     let paper = Paper { width, ..Paper::default() };
-    kind.content(title, &errors(comparisons), paper, |paper| {
-        scatter::draw(title, &panels, BAND, paper)
-    })
+    Ok(scatter::draw(title, &panels, BAND, paper)?.file(format)?)
 }
 
 /// Name of a source: as in the README for sources that ship; otherwise the file's name without its ending.
@@ -247,28 +244,6 @@ fn source_name(file: &str) -> String {
     let own = || file.rsplit_once('.').map_or(file, |(name, _)| name);
     let shipped = REFERENCE.into_iter().find(|(known, ..)| *known == file);
     shipped.map_or_else(own, |(_, source, _)| source).to_owned()
-}
-
-/// Table of prediction errors by source and quantity.
-fn errors(comparisons: &[Comparison]) -> Table {
-    let row = |comparison: &Comparison| {
-        let Comparison { file, quantity, accuracy, left_out, .. } = comparison;
-        vec![
-            source_name(file),
-            quantity.describe().to_owned(),
-            accuracy.count.to_string(),
-            percent(accuracy.mape),
-            percent(left_out.mape),
-            percent(accuracy.median_ape),
-            percent(accuracy.bias),
-        ]
-    };
-    let headings = ["source", "of", "rows", "mean error", "source left out", "median", "bias"];
-    Table {
-        caption: "how far off predictions are".to_owned(),
-        headings: headings.map(str::to_owned).into(),
-        rows: comparisons.iter().filter(|it| it.accuracy.count > 0).map(row).collect(),
-    }
 }
 
 /// Metrics of decisions by prediction, under their names in a file of limits.

@@ -160,11 +160,6 @@ pub(super) fn parse_hours(text: &str) -> Result<f64, String> {
     up_to::<1_000_000_000>(text, UNITS, ", in hours")
 }
 
-/// Parses a percentage from 0 to 100, with or without `%`.
-pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
-    up_to::<100>(text, &[("", 1.0), ("%", 1.0), ("percent", 1.0)], ", in per cent")
-}
-
 /// Parses memory into GiB.
 pub(super) fn parse_gib<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, MEMORY, ", in GiB")

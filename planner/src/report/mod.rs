@@ -13,6 +13,6 @@ pub use expectation::{Expectation, ExpectedMemory};
 pub use operators::OperatorReport;
 pub use schedule::{Costs, ScheduleReport, timeline as schedule_timeline};
 pub use search::{Answered, SearchReport};
-pub use simulation::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
+pub use simulation::{SimulationReport, StragglerReport, straggling};
 pub use summary::PlanSummary;
 pub use systems::{System, systems};

@@ -8,10 +8,7 @@ use ir::replication::Straggler;
 use ir::schedule::ActionKind;
 use ir::units::{Nanos, Seconds};
 use serde::Serialize;
-use simulator::{
-    CriticalStep, Distribution, Jitter, RankWork, Replicas, Simulation, SteadyState, sample_steps,
-    straggling_step,
-};
+use simulator::{CriticalStep, RankWork, Simulation, SteadyState, straggling_step};
 use traces::timeline::{Activity, Track};
 
 use planner_core::plan::CheckedPlan;
@@ -33,9 +30,6 @@ pub struct SimulationReport {
     pub ranks: Vec<RankReport>,
     /// Composition of the critical path: seconds by kind of work.
     pub critical_path: BTreeMap<&'static str, f64>,
-    /// Distribution of step times with jitter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jitter: Option<JitterReport>,
     /// A step in which one rank is slower than planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler: Option<StragglerReport>,
@@ -54,23 +48,6 @@ pub struct RankReport {
     pub idle_seconds: f64,
     /// Peak memory of the rank.
     pub peak_memory_bytes: u64,
-}
-
-/// Distribution of step times drawn at random.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct JitterReport {
-    /// Number of steps drawn.
-    pub num_samples: usize,
-    /// Mean step time.
-    pub mean_seconds: f64,
-    /// Median step time.
-    pub p50_seconds: f64,
-    /// 90th percentile of step times.
-    pub p90_seconds: f64,
-    /// 99th percentile of step times.
-    pub p99_seconds: f64,
-    /// Longest step time.
-    pub max_seconds: f64,
 }
 
 /// Effect of one rank that is slower than planned.
@@ -108,7 +85,6 @@ impl SimulationReport {
                 .map(|(rank, (spent, track))| RankReport::new(rank, spent, track))
                 .collect(),
             critical_path: composition(critical_path),
-            jitter: None,
             straggler: None,
         }
     }
@@ -158,32 +134,6 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
     parts.into_iter().map(|(name, time)| (name, seconds(time))).collect()
 }
 
-/// Samples steps of a plan. Each pass and each update deviates at random from its planned time, and takes as long as on
-/// the slowest of the GPUs that exchange data within it. `observe` is called after each step.
-///
-/// # Errors
-///
-/// [`SimulateError`].
-pub fn jittered(
-    checked: &CheckedPlan,
-    jitter: &Jitter,
-    num_samples: u32,
-    observe: &(dyn Fn() + Sync),
-) -> Result<JitterReport, SimulateError> {
-    let CheckedPlan { problem, found, .. } = checked;
-    let layout = found.layout;
-    check_alike(&layout)?;
-    let replicas = Replicas {
-        gpus_per_rank: layout.tensor_parallel * layout.context_parallel,
-        pipelines: layout.data_parallel,
-    };
-    with_step(problem, layout, &found.stage_ends, |step| {
-        let steps =
-            sample_steps(&step.schedule()?, &step.work, replicas, jitter, num_samples, observe)?;
-        Ok(JitterReport::new(&steps))
-    })
-}
-
 /// Refuses a layout whose groups of replicas have different steps.
 fn check_alike(layout: &LayoutSpec) -> Result<(), SimulateError> {
     let by_group = layout.micro_batches_by_group;
@@ -230,17 +180,4 @@ pub fn straggling(
             most_staleness: staleness.map(|(_, most)| most),
         }))
     })
-}
-
-impl JitterReport {
-    fn new(steps: &Distribution) -> Self {
-        Self {
-            num_samples: steps.times().len(),
-            mean_seconds: seconds(steps.mean()),
-            p50_seconds: seconds(steps.quantile(0.5)),
-            p90_seconds: seconds(steps.quantile(0.9)),
-            p99_seconds: seconds(steps.quantile(0.99)),
-            max_seconds: seconds(steps.quantile(1.0)),
-        }
-    }
 }

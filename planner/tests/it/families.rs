@@ -293,10 +293,8 @@ fn the_command_takes_every_family() {
         let report = planner(&[&args[..], &named, &sizes].concat()).json();
         assert_eq!(report["plans"][0]["layout"]["schedule"], kind.name());
         let step = &report["plans"][0]["step_time_seconds"];
-        let steps = ["simulate", &path, "--format", "json", "--samples", "3", "--jitter", "0"];
-        let simulation = planner(&steps).json();
+        let simulation = planner(&["simulate", &path, "--format", "json"]).json();
         assert_eq!(&simulation["step_time_seconds"], step, "{kind}");
-        assert_eq!(&simulation["jitter"]["mean_seconds"], step, "{kind}");
         let explained = planner(&["explain", &path]);
         assert_eq!((explained.code, explained.stderr.as_str()), (Some(0), ""), "{kind}");
         assert!(explained.stdout.contains(&format!(", {kind}, ")), "{}", explained.stdout);

@@ -1,4 +1,4 @@
-//! Help, manual, completions, and output as a terminal or a pipe takes it.
+//! Help, completions, and output as a terminal or a pipe takes it.
 
 use std::fs;
 
@@ -17,27 +17,6 @@ fn completions_are_for_a_shell() {
         }
     }
     assert!(planner(&["completions", "bash"]).stdout.contains("llama-3.1-405b"));
-}
-
-/// Each command has a page, with its options and its example.
-#[test]
-fn the_manual_has_a_page_for_each_command() {
-    let folder = tempfile::TempDir::new().unwrap();
-    let pages = folder.path().join("man1");
-    let run = planner(&["man", pages.to_str().unwrap()]);
-    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""));
-    let help = planner(&["--help"]).stdout;
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands = listed.take_while(|line| !line.is_empty()).filter_map(|line| {
-        line.strip_prefix("  ")?.split(' ').next().filter(|name| !["", "help"].contains(name))
-    });
-    for command in commands {
-        let page = fs::read_to_string(pages.join(format!("planner-{command}.1")));
-        assert!(page.unwrap().contains(".SH SYNOPSIS"), "{command}");
-    }
-    let search = fs::read_to_string(pages.join("planner-search.1")).unwrap();
-    assert!(search.contains("\\-\\-global\\-batch\\-size") && search.contains("planner search"));
-    assert!(fs::read_to_string(pages.join("planner.1")).unwrap().contains("planner\\-search"));
 }
 
 /// `planner .. | head -1`: the reader goes, and that is no error.

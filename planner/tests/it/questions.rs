@@ -1,11 +1,9 @@
 //! Questions in addition to the best plan: each answer against what a search of its own says.
 
 use ir::schedule::ScheduleKind;
-use planner_core::answers::{
-    Difference, TermDifference, WhyNot, front, least_memory, sensitivities, why_not,
-};
+use planner_core::answers::{Difference, TermDifference, WhyNot, front, least_memory, why_not};
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, Request, search};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -119,25 +117,6 @@ proptest! {
         prop_assert!(within(ir::units::Bytes::new(least.get().saturating_sub(hundredth))).is_none());
     }
 
-}
-
-proptest! {
-    // Each takes 56 searches.
-    #![proptest_config(drawn(15))]
-
-    /// The plan loses what it is said to lose.
-    #[test]
-    fn what_a_constant_changes_is_slower(setup in setups()) {
-        let problem = setup.problem();
-        let request = Request::default();
-        let Some(plan) = best(&problem, &request) else { return Ok(()) };
-        for it in sensitivities(&problem, &request, &plan, &mut || Go::On) {
-            prop_assert!(it.loses >= 0.0, "{it:?}");
-            prop_assert!(it.changes == (it.is_too_large || it.loses > 0.03), "{it:?}");
-        }
-        let (again, _) = simulated(&problem, plan.layout, &plan.stage_ends);
-        prop_assert_eq!(again.evaluation.step_time, plan.evaluation.step_time);
-    }
 }
 
 /// The longest sequence fits, and one that is a quarter longer does not.

@@ -115,7 +115,7 @@ fn a_plan_of_replicas_is_read_back() {
     let tracks = std::fs::read_to_string(&timeline).unwrap();
     assert!(tracks.contains("on a100") && tracks.contains("on h100"));
     for (words, says) in [
-        (&["simulate", &plan, "--samples", "2"][..], "have steps of their own"),
+        (&["simulate", &plan, "--straggler", "0:2"][..], "have steps of their own"),
         (&["export", &plan, "--to", "megatron"], "made with `--framework megatron-core`"),
         (&["export", &plan, "--to", "chakra", "-o", &traces], "have steps of their own"),
     ] {

@@ -8,8 +8,8 @@ mod copies;
 mod cycles;
 #[path = "../../../ir/tests/it/schedules/families.rs"]
 mod families;
-mod jitter;
 mod laws;
 mod least;
 mod pytorch;
 mod steps;
+mod straggler;

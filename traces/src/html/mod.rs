@@ -6,7 +6,6 @@
 mod columns;
 mod legend;
 mod parts;
-mod still;
 mod viewer;
 
 use crate::canvas::DrawError;
@@ -15,7 +14,6 @@ use crate::gantt::{TimeAxis, Window};
 use crate::timeline::Timeline;
 use legend::{Legend, key, summary};
 pub use parts::{BASE_SCRIPT, Escaped, Table, base_style, color_style, filled, script_json};
-pub use still::still;
 pub use viewer::viewer;
 
 /// Template of the page, with places named in comments: `<!-- style -->`.

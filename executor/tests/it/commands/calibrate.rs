@@ -81,6 +81,8 @@ fn what_cannot_be_calibrated_is_said_at_once() {
         ("-o no/mine.json", &["there is no folder `no`"]),
         ("-o .", &["it is a folder"]),
         ("-o mine.json --base missing.json", &["missing.json", "No such file"]),
+        ("-o mine.json --base toy-mlp.json", &["a plan, not a cluster file", "list clusters"]),
+        ("-o mine.json --ranks 4 --ranks-per-node 3", &["--ranks-per-node 3", "does not divide 4"]),
         ("-o mine.json --backend cuda", &["data sheet", "--base FILE"]),
         ("-o mine.json --min-bytes 8K --max-bytes 4K", &["above `--max-bytes` 4096"]),
     ] {

@@ -1,16 +1,11 @@
 //! `executor collectives`.
 
-use ir::cluster::Cluster;
-use ir::collective::Collective;
 use serde_json::Value;
 
 use super::RunFolder;
 
 /// A few calls of small buffers, so that a test is fast.
 const QUICK: &str = "--min-bytes 96 --max-bytes 6K --factor 8 --iterations 2 --warm-up 1";
-
-/// A cluster that ships, for what is not measured.
-const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cost-models/clusters/l4.json");
 
 #[test]
 fn tables_are_those_of_nccl_tests() {
@@ -77,32 +72,6 @@ fn json_has_what_the_table_has() {
 }
 
 #[test]
-fn the_cluster_file_has_what_was_measured() {
-    let place = RunFolder::new();
-    let args = format!("collectives --ranks 4 {QUICK} -o mine.json --base {BASE}");
-    let run = place.run(&format!("{args} --cluster-name mine --ranks-per-node 2"));
-    assert_eq!(run.code, Some(0), "{run:?}");
-    assert!(run.stderr.contains("planner search MODEL --gpus 4 --cluster mine.json"), "{run:?}");
-    assert!(run.stdout.contains("# all-reduce, 2 groups at once, each of 2 ranks\n"));
-    assert!(run.stdout.contains("# all-reduce, 2 groups at once, each of 2 ranks, 2 apart\n"));
-    let text = std::fs::read_to_string(place.path("mine.json")).unwrap();
-    let cluster = Cluster::from_json(&text).unwrap();
-    let base = Cluster::from_json(&std::fs::read_to_string(BASE).unwrap()).unwrap();
-    assert_eq!((cluster.name.as_str(), &cluster.gpu), ("mine", &base.gpu));
-    assert_eq!(cluster.gpus_per_node, 2);
-    let ranks: Vec<Option<u32>> = cluster.levels.iter().map(|level| level.ranks).collect();
-    assert_eq!(ranks, [Some(2), None]);
-    for level in &cluster.levels {
-        let measured: Vec<Collective> = level.measured.keys().copied().collect();
-        let mut all = Collective::ALL.to_vec();
-        all.sort();
-        assert_eq!(measured, all, "{level:?}");
-        assert!(level.start.is_some(), "{level:?}");
-    }
-    assert!(cluster.sources["levels: network between nodes"].contains("executor collectives"));
-}
-
-#[test]
 fn what_cannot_be_measured_is_said_at_once() {
     let place = RunFolder::new();
     let without_nccl: &[&str] = if cfg!(feature = "cuda") {
@@ -122,25 +91,10 @@ fn what_cannot_be_measured_is_said_at_once() {
         ("--iterations 0", &["--iterations"]),
         ("--reduction mean", &["mean", "sum, product, max, min"]),
         ("all-reduced", &["no such collective", "all-to-all"]),
-        ("-o mine.json", &["--base"]),
         ("--communicator nccl", without_nccl),
-        ("--ranks 4 --ranks-per-node 3", &["--ranks-per-node 3", "does not divide 4"]),
-        ("-o mine.json --base missing.json", &["missing.json", "No such file"]),
     ] {
         place.refuses(&format!("collectives {args}"), words);
     }
-    place.write("base.json", std::fs::read(BASE).unwrap());
-    for (output, words) in [
-        ("base.json", &["which is read"][..]),
-        (".", &["it is a folder"]),
-        ("no/mine.json", &["there is no folder `no`"]),
-    ] {
-        place.refuses(&format!("collectives -o {output} --base base.json"), words);
-    }
-    place.write("bad.json", "{\"name\": 3}");
-    place.refuses("collectives -o mine.json --base bad.json", &["bad.json", "line 1", "`name`"]);
-    let plan = &["a plan, not a cluster file", "list clusters"];
-    place.refuses("collectives -o mine.json --base toy-mlp.json", plan);
 }
 
 impl RunFolder {

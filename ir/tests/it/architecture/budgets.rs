@@ -11,18 +11,18 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 const LINES: &[(&str, usize)] = &[
     ("command-line", 900),
     ("cost-models", 5_100),
-    ("executor", 7_600),
+    ("executor", 7_400),
     ("executor/communicators", 4_700),
     ("executor/kernels", 12_800),
     ("executor/runtime", 13_400),
     ("executor/stand-in", 9_000),
     ("ir", 30_000),
     ("models", 100),
-    ("planner", 13_400),
+    ("planner", 13_000),
     ("planner/core", 16_900),
     ("planner/evidence", 5_200),
     ("planner/tools", 21_900),
-    ("simulator", 3_300),
+    ("simulator", 3_100),
     ("traces", 7_700),
 ];
 

@@ -1,10 +1,9 @@
 //! Answers to questions about a plan: its gain over another plan, why an option is not chosen, the longest sequence,
-//! the best batch size, the cost of a whole run, and the constants that would change the choice.
+//! the best batch size, and the cost of a whole run.
 
 mod difference;
 mod front;
 mod limits;
-mod sensitivity;
 mod training_run;
 mod why_not;
 
@@ -16,7 +15,6 @@ pub use difference::depends_on;
 pub use difference::{Difference, MemoryDifference, TermDifference};
 pub use front::{FrontPoint, cheapest_number_of_gpus, front, least_memory};
 pub use limits::{BatchPoint, batches, longest_sequence};
-pub use sensitivity::{Sensitivity, sensitivities};
 pub use training_run::{
     CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures, LostTime,
     OnFailure, Per, Prices, SmallerPlan, TrainingJob, TrainingRun, TrainingRunError, slowdown,

@@ -30,8 +30,8 @@ pub(crate) struct ValidateArgs {
     /// `{"runs_a.json": {"step_time_seconds": 0.05}, "choices": {"mean_regret": 0.01}}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) at_most: Option<PathBuf>,
-    /// Also draw predicted against measured values: .svg, .png, .pdf or .html.
-    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}")]
+    /// Also draw predicted against measured values: .svg, .png or .pdf.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf}")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table")]
@@ -42,15 +42,14 @@ pub(crate) struct ValidateArgs {
 ///
 /// Times of one to ten training steps, each a row as `planner validate` reads them, refit the constants of the
 /// framework that ran them: `--framework FILE` predicts and searches with what is written. So do traces of PyTorch's
-/// profiler and exports of Nsight Systems, with the plan that ran. Tables of nccl-tests refit the network of a cluster:
-/// `--cluster FILE`.
+/// profiler, with the plan that ran. Tables of nccl-tests refit the network of a cluster: `--cluster FILE`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  planner calibrate --from steps.json -o mine.json\n  \
     planner calibrate --from all_reduce_perf.txt alltoall_perf.txt --cluster h100 -o cluster.json\n  \
     planner calibrate --from rank0.json rank1.json --plan plan.json --chart both.svg -o mine.json")]
 pub(crate) struct CalibrateArgs {
-    /// What was measured: a JSON list of steps; outputs of nccl-tests; traces of PyTorch's profiler (`.json`,
-    /// `.json.gz`); or exports of Nsight Systems (`nsys export --type sqlite`).
+    /// What was measured: a JSON list of steps; outputs of nccl-tests; or traces of PyTorch's profiler (`.json`,
+    /// `.json.gz`).
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
     /// The file that the framework or the cluster is written to.

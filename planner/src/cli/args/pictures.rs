@@ -16,8 +16,8 @@ pub(crate) struct ChartArgs {
     /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
     #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// The picture: .svg, .png, .pdf, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also
-    /// .pickle (a snapshot for PyTorch's memory viewer).
+    /// The picture: .svg, .png, .pdf, .html (to look into), or .json (a Chrome trace for Perfetto); of memory .svg, .png,
+    /// .pdf or .pickle (a snapshot for PyTorch's memory viewer).
     #[arg(short, long, value_name = "FILE.{svg,png,pdf,html,json,pickle}")]
     pub(crate) output: PathBuf,
     /// What it shows.
@@ -90,8 +90,8 @@ pub(crate) struct CollectiveArgs {
     /// Draw the steps of a ring: of all-reduce, all-gather and reduce-scatter.
     #[arg(long)]
     pub(crate) ring: bool,
-    /// The picture: .svg, .png, .pdf or .html.
-    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}")]
+    /// The picture: .svg, .png or .pdf.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf}")]
     pub(crate) output: PathBuf,
     /// Colours.
     #[arg(long, value_enum, ignore_case = true, default_value = "light")]

@@ -1,7 +1,6 @@
 //! `planner calibrate`.
 
 mod network;
-mod nsys;
 mod profile;
 mod rows;
 
@@ -15,7 +14,7 @@ use planner_evidence::measured::kineto;
 
 use super::answer::Answer;
 use super::args::CalibrateArgs;
-use super::files::{decoded, is_stdin, read_bytes_of};
+use super::files::{decoded, read_bytes_of};
 use super::picture::refuse_other_endings;
 use command_line::destination::{check_output, refuse_to_overwrite};
 
@@ -23,8 +22,7 @@ use command_line::destination::{check_output, refuse_to_overwrite};
 const LARGEST_FILE: u64 = 1 << 30;
 
 /// Kinds of files that `calibrate` reads.
-const MEASURED: [FileKind; 4] =
-    [FileKind::Steps, FileKind::NcclTests, FileKind::Timeline, FileKind::Database];
+const MEASURED: [FileKind; 3] = [FileKind::Steps, FileKind::NcclTests, FileKind::Timeline];
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
@@ -46,29 +44,19 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
         ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.contents());
         Ok(())
     };
-    if !matches!(kind, FileKind::Timeline | FileKind::Database) {
+    if kind != FileKind::Timeline {
         not_with("--plan", args.plan.is_some(), "it is for what a profiler recorded")?;
     }
     match kind {
-        FileKind::Timeline | FileKind::Database => {
+        FileKind::Timeline => {
             let of_plan = "the plan says what ran, and where";
             not_with("--cluster", args.cluster.is_some(), of_plan)?;
             not_with("--framework", args.framework.is_some(), of_plan)?;
             let (_, checked) = profile::plan(args)?;
             let mut profiles = Vec::new();
             for (path, bytes) in &files {
-                let found = match kind {
-                    FileKind::Timeline => {
-                        let trace = kineto::read(decoded(path, bytes)?);
-                        trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
-                    }
-                    // SQLite reads at random offsets, so the file cannot be a stream.
-                    _ if is_stdin(path) => bail!(
-                        "an export of Nsight Systems cannot come by standard input\nhint: name its file"
-                    ),
-                    _ => nsys::read(path),
-                };
-                profiles.extend(found.with_context(|| format!("`{}`", path.display()))?);
+                let trace = kineto::read(decoded(path, bytes)?);
+                profiles.push(trace.with_context(|| format!("`{}`", path.display()))?);
             }
             profile::calibrate(args, &checked, &profiles)
         }
@@ -102,8 +90,8 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<FileKind> {
                     bail!("`{shown}` is {}, not what was measured\nhint: {usage}", kind.describe())
                 }
                 None => bail!(
-                    "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export \
-                     of Nsight Systems\nhint: `planner calibrate --help` says what is read"
+                    "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace\nhint: \
+                     `planner calibrate --help` says what is read"
                 ),
             }
         }

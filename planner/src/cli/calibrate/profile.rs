@@ -18,7 +18,7 @@ use crate::cli::args::CalibrateArgs;
 use crate::cli::chart::write_timelines;
 use crate::cli::constants::{other_gpu, written};
 use crate::cli::files::read_plan;
-use crate::cli::picture::StillKind;
+use crate::cli::picture::PictureFormat;
 use crate::cli::tables::{percent, percent_more, text_table};
 use command_line::destination::{name_for, refuse_to_overwrite, stdout_is_free, write_json};
 
@@ -29,7 +29,11 @@ pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan
          plan.json` writes, or `planner import` of the launch script",
     )?;
     if let Some(chart) = &args.chart {
-        StillKind::of(chart, "what was recorded beside its plan")?;
+        ensure!(
+            matches!(PictureFormat::of(chart)?, PictureFormat::Image(_) | PictureFormat::Page),
+            "`--chart` is drawn as .svg, .png, .pdf or .html, but `{}` ends in none of these",
+            chart.display()
+        );
         refuse_to_overwrite(&path, chart)?;
     }
     if let Some(output) = &args.output {

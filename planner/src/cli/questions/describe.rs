@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use ir::layout::LayoutSpec;
 use ir::text::count_of;
 use ir::units::Seconds;
-use planner_core::answers::{
-    BatchPoint, Difference, FrontPoint, LostTime, Sensitivity, TrainingRun, WhyNot,
-};
+use planner_core::answers::{BatchPoint, Difference, FrontPoint, LostTime, TrainingRun, WhyNot};
 use planner_core::search::{EvaluatedPlan, Quantiles, RESOLUTION};
 
 use super::super::tables::{count, gib, percent, text_table, unit_of_rate};
@@ -40,10 +38,6 @@ impl Answers {
         if let Some(points) = &self.batches {
             text.push('\n');
             text.push_str(&describe_batches(points, unit_of_rate(has_sequence)));
-        }
-        if let Some(all) = &self.sensitivity {
-            text.push('\n');
-            text.push_str(&describe_sensitivities(all));
         }
         if let Some(run) = &self.training_run {
             text.push('\n');
@@ -187,45 +181,6 @@ fn describe_batches(points: &[BatchPoint], unit: &str) -> String {
     });
     let headings = ["batch", "step s", unit, "of most", "layout"];
     text_table(headings, &["layout"], rows) + &enough
-}
-
-fn describe_sensitivities(all: &[Sensitivity]) -> String {
-    let (changing, others): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.changes);
-    let mut text = String::new();
-    for it in &changing {
-        let loses = if it.is_too_large {
-            "plan 1 would not fit".to_owned()
-        } else {
-            format!("plan 1 would lose {:.1} %", it.loses * 100.0)
-        };
-        let _ = writeln!(
-            text,
-            "if {} were {:.2} times as much, {loses}\n  best: {}",
-            it.constant,
-            it.factor,
-            whole(&it.best)
-        );
-    }
-    let is_settled =
-        |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
-    // If nothing fits at a larger factor on a constant, that factor was not evaluated.
-    let factors = |constant: &str| {
-        let factors = all.iter().filter(|it| it.constant == constant).map(|it| it.factor);
-        let least = factors.clone().fold(1.0, f64::min);
-        format!("{constant} ({least:.2} to {:.2} times)", factors.fold(1.0, f64::max))
-    };
-    let mut settled: Vec<&str> = others.iter().filter(is_settled).map(|it| it.constant).collect();
-    settled.dedup();
-    if !settled.is_empty() {
-        let settled: Vec<String> = settled.into_iter().map(factors).collect();
-        let _ = writeln!(
-            text,
-            "within {:.0} % of the best with other values, each by itself: {}",
-            RESOLUTION * 100.0,
-            settled.join("; ")
-        );
-    }
-    text
 }
 
 fn describe_run(run: &TrainingRun, counted: &str) -> String {

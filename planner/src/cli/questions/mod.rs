@@ -7,8 +7,7 @@ mod named_constraint;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use planner_core::answers::{
-    BatchPoint, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot, batches, front,
-    longest_sequence, sensitivities, why_not,
+    BatchPoint, FrontPoint, Prices, TrainingRun, WhyNot, batches, front, longest_sequence, why_not,
 };
 use planner_core::search::{Chosen, EvaluatedPlan, Request};
 use serde::Serialize;
@@ -24,7 +23,6 @@ use named_constraint::NamedConstraint;
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Questions")]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct QuestionArgs {
     /// What plans are optimised for: time; the fewest GPUs, up to `--gpus`, on which one fits; the least memory; or
     /// the cost of a step, compared on all GPUs, half of them and so on.
@@ -43,9 +41,6 @@ pub(crate) struct QuestionArgs {
     /// Throughput of growing batches, and the smallest that is as good as the largest.
     #[arg(long)]
     best_batch: bool,
-    /// Which constants of the cost model would change the choice, and how far off they would have to be.
-    #[arg(long)]
-    sensitivity: bool,
     /// Days, money and energy to train on this many tokens with the first plan, such as `15T` or `300B`.
     #[arg(long, value_name = "N", value_parser = parse_count_of)]
     tokens: Option<f64>,
@@ -83,8 +78,6 @@ pub(crate) struct Answers {
     longest_sequence: Option<LongestReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     batches: Option<Vec<BatchPoint>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sensitivity: Option<Vec<Sensitivity>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     training_run: Option<TrainingRun>,
     /// Cost of a billion tokens, or of a billion samples.
@@ -151,14 +144,10 @@ impl QuestionArgs {
         if self.best_batch {
             answers.batches = Some(batches(input.on_all_nodes(), request, go)?);
         }
-        if self.sensitivity {
-            answers.sensitivity = Some(sensitivities(problem, request, first, go));
-        }
         answers.training_run = self.training_run(input, request, first, (failures, limit))?;
         let has_searched = !self.why_not.is_empty()
             || self.front
             || self.best_batch
-            || self.sensitivity
             || answers.training_run.is_some() && failures.searches();
         answers.is_cut_short |= has_searched && limit.was_reached();
         answers.cost_per_billion_tokens = self.price.map(|price| {

@@ -9,7 +9,7 @@ use crate::kernels::Device;
 use crate::{Network, StridedGroup};
 
 /// A device, a network and a framework, with the precision of linear layers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
     /// Times of kernels.
     pub device: Device,

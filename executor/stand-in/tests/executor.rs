@@ -393,7 +393,9 @@ fn any_call_of_a_rank_that_fails_ends_all_ranks_with_one_message() {
     let is_slow = env::var_os("RUN_SLOW_TESTS").is_some();
     let calls = table(&read(reports.last().expect("two ranks")), "calls");
     let mut bad = Vec::new();
-    for function in calls.keys().filter(|name| is_slow || name.starts_with("nccl")) {
+    // Who waits for another (`join`, `peer`) waits for minutes here: another test has these.
+    let is_tried = |name: &&String| name.starts_with("nccl") || is_slow && name.starts_with("cu");
+    for function in calls.keys().filter(is_tried) {
         let of_last = [("STAND_IN_FAIL", format!("{function}:1"))];
         let of_last = of_last.each_ref().map(|(name, value)| (*name, value.as_str()));
         println!("{function}");

@@ -20,9 +20,7 @@ use super::over::Over;
 use super::questions::{FailureArgs, QuestionArgs};
 use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, TrainingArgs};
-use super::values::{
-    parse_count, parse_gpus, parse_named, parse_time_limit, whole,
-};
+use super::values::{parse_count, parse_gpus, parse_named, parse_time_limit, whole};
 pub(crate) use format::Format;
 use headings::{OUTPUT, SEARCH};
 pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, ToolSettingsArgs};

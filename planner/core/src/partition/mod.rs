@@ -66,13 +66,12 @@ fn fastest(
     }
     let largest = prefix.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
     let share = Nanos::new(prefix[num_blocks].get().div_ceil(num_stages as u64));
-    let any = match within(prefix, num_stages, share + largest, &fits) {
+    let time = |_, start: usize, end: usize| prefix[end] - prefix[start];
+    let find = |limit| within([num_blocks, num_stages], limit, time, &fits);
+    let any = match find(share + largest) {
         Ok(ends) => ends,
-        Err(_) => within(prefix, num_stages, Nanos::new(u64::MAX), &fits).ok()?,
+        Err(_) => find(Nanos::new(u64::MAX)).ok()?,
     };
-    // A limit that is still too short for any stage to take one more block gives the same partition, which does not
-    // cover the chain.
-    let find = |limit| within(prefix, num_stages, limit, &fits);
     Some(bisected(any, share.max(largest), |ends| slowest(prefix, ends), find))
 }
 
@@ -119,14 +118,14 @@ fn slowest(prefix: &[Nanos], ends: &[usize]) -> Nanos {
 }
 
 /// Partition by greedy filling: each stage takes as many blocks as fit within `limit`, and leaves one to each stage
-/// that follows. If these stages do not cover the chain, returns the least limit that changes the partition.
+/// that follows. If these stages do not cover the chain, returns the least limit that changes the partition: with a
+/// shorter one no stage can take one more block.
 fn within(
-    prefix: &[Nanos],
-    num_stages: usize,
+    [num_blocks, num_stages]: [usize; 2],
     limit: Nanos,
+    time: impl Fn(usize, usize, usize) -> Nanos,
     fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Result<Vec<usize>, Nanos> {
-    let num_blocks = prefix.len() - 1;
     let mut ends = Vec::with_capacity(num_stages);
     let mut start = 0;
     let mut next = Nanos::new(u64::MAX);
@@ -134,10 +133,10 @@ fn within(
     let mut length = 1;
     for stage in 0..num_stages {
         let most = num_blocks - (num_stages - 1 - stage);
-        let in_time = |end: usize| prefix[end] - prefix[start] <= limit;
-        let last_in_time = last(start, start + length, most, in_time);
+        let last_in_time =
+            last(start, start + length, most, |end| time(stage, start, end) <= limit);
         if last_in_time < most {
-            next = next.min(prefix[last_in_time + 1] - prefix[start]);
+            next = next.min(time(stage, start, last_in_time + 1));
         }
         let fits = |end: usize| fits(stage, start, end);
         let end = last(start, start + length, last_in_time, fits);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ir::units::Nanos;
 
 use super::even::evened_by;
-use super::{bisected, last};
+use super::{bisected, last, within};
 
 /// Ends of `num_stages` stages that minimise the time of the slowest stage. Blocks `start` to `end` take
 /// `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that the stage can hold them. The stages are
@@ -51,13 +51,11 @@ pub fn partition_of(
         let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
         times.max().unwrap_or_default()
     };
-    let within = |limit: Nanos| {
-        let (time, fits) = (&time, &fits);
-        move |stage, start, end| time(stage, start, end) <= limit && fits(stage, start, end)
+    let filled = |limit| within([num_blocks, num_stages], limit, &time, fits);
+    let covered = |limit: Nanos| {
+        let holds = |stage, start, end| time(stage, start, end) <= limit && fits(stage, start, end);
+        covered(num_blocks, num_stages, holds).ok_or(limit + Nanos::new(1))
     };
-    let next = |limit: Nanos| limit + Nanos::new(1);
-    let filled = |limit| filled(num_blocks, num_stages, within(limit)).ok_or(next(limit));
-    let covered = |limit| covered(num_blocks, num_stages, within(limit)).ok_or(next(limit));
     let best = bisected(filled(Nanos::new(u64::MAX)).ok()?, Nanos::ZERO, slowest, filled);
     let shorter = Nanos::new(slowest(&best).get().saturating_sub(1));
     let best = match covered(shorter) {
@@ -66,25 +64,6 @@ pub fn partition_of(
     };
     let enough = slowest(&best);
     Some(evened_by(best, num_ranks, enough, time, fits))
-}
-
-/// Ends of stages that each take as many blocks as they can, and leave one to each stage that follows; `None` where
-/// these stages do not cover the chain.
-fn filled(
-    num_blocks: usize,
-    num_stages: usize,
-    fits: impl Fn(usize, usize, usize) -> bool,
-) -> Option<Vec<usize>> {
-    let mut start = 0;
-    let end = |stage: usize| {
-        let most = num_blocks - (num_stages - 1 - stage);
-        let end = last(start, start + 1, most, |end| fits(stage, start, end));
-        let is_some = end > start;
-        start = end;
-        is_some.then_some(end)
-    };
-    let ends: Vec<usize> = (0..num_stages).map(end).collect::<Option<_>>()?;
-    (ends.last() == Some(&num_blocks)).then_some(ends)
 }
 
 /// Ends of stages that cover the chain, the earlier ones as long as possible, by dynamic programming from the last

@@ -39,7 +39,7 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 
 use crate::problem::Problem;
-use crate::step::ChainIndex;
+use crate::step::{ChainIndex, CostsByHardware};
 use branch_and_bound::{Branched, branch_and_bound};
 pub use choice::{
     Chosen, LOOKED_AT, RESOLUTION, SIMPLICITY_TOLERANCE, chosen, is_tie,
@@ -67,7 +67,7 @@ pub use unlike::{BestNodes, OnNodes, best_nodes, search_nodes, search_nodes_belo
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
-    search_below(problem, request, Nanos::new(u64::MAX), observe)
+    search_below(problem, request, Nanos::new(u64::MAX), &CostsByHardware::default(), observe)
 }
 
 /// The first plan found that fits, in an outcome that ends with it.
@@ -83,21 +83,23 @@ pub(crate) fn first_fit(
     })
 }
 
-/// The best plans of `problem` that take no longer than `most`.
+/// The best plans of `problem` that take no longer than `most`, with costs of blocks that other searches know.
 fn search_below(
     problem: &Problem,
     request: &Request,
     most: Nanos,
+    known: &CostsByHardware,
     observe: &mut Observe<'_>,
 ) -> Outcome {
     // Runs on a thread of the pool: waking a thread from outside takes as long as many a batch does.
-    rayon::scope(|_| search_here(problem, request, most, observe))
+    rayon::scope(|_| search_here(problem, request, most, known, observe))
 }
 
 fn search_here(
     problem: &Problem,
     request: &Request,
     most: Nanos,
+    known: &CostsByHardware,
     observe: &mut Observe<'_>,
 ) -> Outcome {
     let fixed = match problem.training.replication().restricted(&request.fixed) {
@@ -107,7 +109,7 @@ fn search_here(
     let request = &Request { fixed, ..*request };
     let Space { shape_families, mut rejected, last_error } = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
-    let searcher = Searcher::new(problem, &chain, request, &shape_families);
+    let searcher = Searcher::new(problem, &chain, request, (&shape_families, known));
     let Branched { best, counts, stop_reason, least_left, misfits } =
         branch_and_bound(&searcher, &shape_families, Best::below(request.top, most), observe);
     let too_large = counts.too_large + counts.pruned_by_memory;

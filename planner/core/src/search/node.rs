@@ -20,8 +20,8 @@ use super::request::Request;
 use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
-    Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Memo, Orders, PipelineRanks, Shape,
-    ShapeKey, Stage, Step, in_flight,
+    Assignment, BlockCosts, ChainIndex, CostsByHardware, Holdings, Memo, Orders, PipelineRanks,
+    Shape, ShapeKey, Stage, Step, in_flight,
 };
 
 /// Layouts with the same stages, and their balanced partition.
@@ -48,8 +48,8 @@ pub(super) struct Searcher<'a> {
     pub(super) chain: &'a ChainIndex,
     pub(super) request: &'a Request,
     orders: Orders,
-    pub(super) blocks: Blocks,
-    memories: BlockMemories,
+    /// What blocks cost on the GPUs of each group.
+    pub(super) costs: Vec<Arc<BlockCosts>>,
     shapes: Memo<ShapeKey, Arc<Shape>>,
     /// Shapes on the GPUs of one group, for replicas that lie in it.
     shapes_of_groups: Memo<(usize, ShapeKey), Arc<Shape>>,
@@ -72,9 +72,10 @@ impl<'a> Searcher<'a> {
         problem: &'a Problem,
         chain: &'a ChainIndex,
         request: &'a Request,
-        shape_families: &[ShapeFamily],
+        (shape_families, known): (&[ShapeFamily], &CostsByHardware),
     ) -> Self {
-        let (orders, blocks, memories, shapes, shapes_of_groups, least) = Default::default();
+        let costs = known.of_groups(problem);
+        let (orders, shapes, shapes_of_groups, least) = Default::default();
         let (expert_exchanges, layout_counts) = Default::default();
         let switches = shape_families.iter().flat_map(|it| &it.switches);
         let graphs = switches.map(|it| it.cuda_graphs).max().unwrap_or_default();
@@ -90,8 +91,7 @@ impl<'a> Searcher<'a> {
             chain,
             request,
             orders,
-            blocks,
-            memories,
+            costs,
             shapes,
             shapes_of_groups,
             least,
@@ -118,7 +118,7 @@ impl<'a> Searcher<'a> {
             if !all.contains(&key.switches) {
                 all = vec![key.switches];
             }
-            let shapes = Shape::with_switches(self.problem, self.chain, key, &all, &self.blocks);
+            let shapes = Shape::with_switches(self.problem, self.chain, key, &all, &self.costs);
             shapes.into_iter().map(|shape| (shape.key, Arc::new(shape)))
         })
     }
@@ -131,7 +131,7 @@ impl<'a> Searcher<'a> {
 
     /// Memory of a block of each class on a rank.
     pub(super) fn block_memories(&self, key: ShapeKey) -> Arc<[Arc<BlockMemory>]> {
-        self.memories.of(self.problem, self.chain, key)
+        self.costs[0].memories.of(self.problem, self.chain, key)
     }
 
     /// The least recompute of any block.

@@ -178,7 +178,7 @@ impl Searcher<'_> {
             return self.shape(key);
         }
         let key = self.lower_bound_key(key, cuda_graphs);
-        let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.blocks));
+        let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.costs));
         self.least.get(key, make)
     }
 

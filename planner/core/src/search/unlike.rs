@@ -12,6 +12,7 @@ use super::outcome::Outcome;
 use super::request::{Observe, Request, StopReason};
 use super::search_below;
 use crate::problem::Problem;
+use crate::step::CostsByHardware;
 
 /// Largest number of choices of nodes up to which all are tried. Above it, a group has all its nodes, none, or a power
 /// of two.
@@ -65,7 +66,8 @@ pub fn search_nodes_below(
     {
         return OnNodes { problem: best.problem, nodes: Some(best.cluster.name), outcome };
     }
-    let outcome = search_below(problem, &of_one(request), most, observe);
+    let outcome =
+        search_below(problem, &of_one(request), most, &CostsByHardware::default(), observe);
     OnNodes { problem: problem.clone(), nodes: None, outcome }
 }
 
@@ -88,7 +90,7 @@ pub fn best_nodes(
         all.into_iter().map(|nodes| (bound(&nodes), nodes)).collect();
     all.sort_by_key(|(bound, _)| *bound);
     let (choices, mut searched) = (all.len(), 0);
-    let mut limit = Nanos::new(u64::MAX);
+    let (mut limit, known) = (Nanos::new(u64::MAX), CostsByHardware::default());
     let mut best: Option<(Problem, Cluster, Outcome)> = None;
     let (mut stop_reason, mut least_left) = (StopReason::Exhausted, None);
     for (bound, nodes) in all {
@@ -107,7 +109,7 @@ pub fn best_nodes(
         // Replicas that lie in groups are searched only in the first order of the groups.
         let is_again = !nodes.is_sorted_by_key(place);
         other.set_replica_groups(!is_again);
-        let outcome = search_below(&other, request, limit, observe);
+        let outcome = search_below(&other, request, limit, &known, observe);
         other.set_replica_groups(true);
         searched += 1;
         stop_reason = outcome.stop_reason;

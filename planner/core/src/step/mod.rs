@@ -34,7 +34,7 @@ pub use orders::Orders;
 pub use ranks::PipelineRanks;
 pub(crate) use replicas::BUCKET_PARAMETERS;
 pub(crate) use replicas::exchanges_each_micro_batch;
-pub use shape::{BlockMemories, Blocks, Shape, ShapeKey};
+pub use shape::{BlockCosts, CostsByHardware, Shape, ShapeKey};
 pub(crate) use simulated::title;
 pub use simulated::{Evaluation, SimulateError, Simulated};
 pub use tasks::{Members, Peer, Task, TaskId, TaskKind, TasksError};

@@ -1,6 +1,6 @@
 //! Costs of all classes of blocks for one sharding and micro-batch.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
@@ -130,10 +130,42 @@ impl ShapeKey {
 /// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` for fewer blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Cache of blocks without experts, by shape and by class, where classes are numbered on through the groups of GPUs.
-/// These blocks do not depend on the expert-parallel degree and, without attention, not on the kind of context
-/// parallelism.
-pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
+/// Cache of passes, by class of blocks and by shape. Blocks without experts do not depend on the expert-parallel degree
+/// and, without attention, not on the kind of context parallelism.
+type Passes = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
+
+/// Cache of what blocks cost on one kind of GPUs.
+#[derive(Debug, Default)]
+pub struct BlockCosts {
+    passes: Passes,
+    /// Lower bounds of blocks with experts, for any degree of expert parallelism.
+    least: Passes,
+    /// Memory of blocks.
+    pub memories: BlockMemories,
+}
+
+/// Caches of what blocks cost, by the hardware of a group of GPUs. Searches of problems that differ in nothing else
+/// share them.
+#[derive(Debug, Default)]
+pub struct CostsByHardware(Mutex<Vec<(Hardware, Arc<BlockCosts>)>>);
+
+impl CostsByHardware {
+    /// The cache of some hardware.
+    pub fn of(&self, hardware: &Hardware) -> Arc<BlockCosts> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, costs)) = all.iter().find(|(of, _)| of == hardware) {
+            return Arc::clone(costs);
+        }
+        let costs = Arc::default();
+        all.push((hardware.clone(), Arc::clone(&costs)));
+        costs
+    }
+
+    /// The cache of each group of a problem.
+    pub fn of_groups(&self, problem: &Problem) -> Vec<Arc<BlockCosts>> {
+        problem.all_hardware().map(|hardware| self.of(hardware)).collect()
+    }
+}
 
 /// Cache of the memory of each class of blocks: by shape, and by class for blocks that several shapes share.
 #[derive(Debug, Default)]
@@ -165,6 +197,9 @@ impl BlockMemories {
     }
 }
 
+/// The cache of blocks with experts.
+type OfExperts = fn(&BlockCosts) -> &Passes;
+
 /// Passes of a block with each of several switches.
 type Cost = fn(&Block, &ShardContext, &Groups, &Hardware, &[Switches]) -> Vec<BlockPasses>;
 
@@ -184,28 +219,37 @@ pub struct Shape {
 impl Shape {
     /// Costs every class of the problem's graph.
     pub fn new(problem: &Problem, chain: &ChainIndex, key: ShapeKey) -> Self {
-        let mut one = Self::with_switches(problem, chain, key, &[key.switches], &Blocks::default());
+        let known = CostsByHardware::default().of_groups(problem);
+        let mut one = Self::with_switches(problem, chain, key, &[key.switches], &known);
         one.pop().expect("a shape for each of the switches")
     }
 
-    /// [`Self::new`] with each of several switches in place of the key's, in their order, and a cache of classes that
-    /// other shapes share.
+    /// [`Self::new`] with each of several switches in place of the key's, in their order, and a cache for each group of
+    /// GPUs.
     pub fn with_switches(
         problem: &Problem,
         chain: &ChainIndex,
         key: ShapeKey,
         switches: &[Switches],
-        known: &Blocks,
+        known: &[Arc<BlockCosts>],
     ) -> Vec<Self> {
-        Self::with(problem, chain, key, switches, known, BlockPasses::with_switches)
+        let of_experts: OfExperts = |costs| &costs.passes;
+        Self::with(problem, chain, key, switches, (known, of_experts), BlockPasses::with_switches)
     }
 
     /// Lower bounds of every class, for any expert-parallel degree.
-    pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
+    pub fn least(
+        problem: &Problem,
+        chain: &ChainIndex,
+        key: ShapeKey,
+        known: &[Arc<BlockCosts>],
+    ) -> Self {
         let key = key.with_all_experts();
         let least: Cost = |block, setting, groups, hardware, _| {
             vec![BlockPasses::least(block, setting, groups, hardware)]
         };
+        let of_experts: OfExperts = |costs| &costs.least;
+        let known = (known, of_experts);
         let mut one = Self::with(problem, chain, key, &[key.switches], known, least);
         one.pop().expect("a shape for each of the switches")
     }
@@ -215,11 +259,10 @@ impl Shape {
         chain: &ChainIndex,
         key: ShapeKey,
         switches: &[Switches],
-        known: &Blocks,
+        (known, of_experts): (&[Arc<BlockCosts>], OfExperts),
         cost: Cost,
     ) -> Vec<Self> {
         let keys = || switches.iter().map(|switches| ShapeKey { switches: *switches, ..key });
-        let num_classes = problem.graph.classes().len();
         let of = |group: usize, (class, block): (ClassId, &Block)| -> Vec<Arc<BlockPasses>> {
             let passes = |key: ShapeKey, switches: &[Switches]| {
                 let setting = key.setting(problem, class.0);
@@ -229,14 +272,16 @@ impl Shape {
                 passes.map(move |it| Arc::new(if is_end { it.never_recomputed() } else { it }))
             };
             if chain.has_experts(class.0) {
-                return passes(key, switches).collect();
+                let made = || keys().map(|key| (class.0, key)).zip(passes(key, switches));
+                let known = of_experts(&known[group]);
+                return keys().map(|key| known.get_with_others(&(class.0, key), made)).collect();
             }
             let one = |key: ShapeKey| {
                 let key = key.without_experts(chain.has_attention(class.0));
                 let made = || {
                     passes(key, &[key.switches]).next().expect("passes for each of the switches")
                 };
-                known.get((class.0 + group * num_classes, key), made)
+                known[group].passes.get((class.0, key), made)
             };
             keys().map(one).collect()
         };

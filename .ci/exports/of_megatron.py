@@ -14,7 +14,11 @@ from plans import equal, groups_of, layers_of_stages, need, script_arguments
 logging.disable(logging.WARNING)
 
 # What Transformer Engine would do, which is not installed; an export never says this.
-WITHOUT_TRANSFORMER_ENGINE = ["--no-rope-fusion", "--transformer-impl", "local"]
+WITHOUT_TRANSFORMER_ENGINE = ["--no-rope-fusion"]
+OWN_MODULES = ["--transformer-impl", "local"]
+
+# What the parser takes with Transformer Engine alone; it is tried without.
+WITH_TRANSFORMER_ENGINE = "--fine-grained-activation-offloading"
 
 
 def pretend_gpus(plan):
@@ -43,8 +47,10 @@ def check(plan, folder):
     flags = command[place + 1 :]
     given = [flag for flag in flags if flag.startswith("--")]
     equal("flags that are given twice", sorted({it for it in given if given.count(it) > 1}), [])
-    sys.argv = ["pretrain_gpt.py", *flags, *WITHOUT_TRANSFORMER_ENGINE]
-    if layout["recompute"].startswith("full") or plan["training"]["precision"] in ("fp8", "fp4"):
+    needs_it = WITH_TRANSFORMER_ENGINE in flags
+    own_modules = [] if needs_it else OWN_MODULES
+    sys.argv = ["pretrain_gpt.py", *flags, *WITHOUT_TRANSFORMER_ENGINE, *own_modules]
+    if needs_it or layout["recompute"].startswith("full") or plan["training"]["precision"] in ("fp8", "fp4"):
         pretend_transformer_engine()
     args = arguments.parse_args()
     arguments.validate_args(args)

@@ -110,7 +110,9 @@ def step(plan, args, rank):
     args.main_grads_dtype = args.main_params_dtype = args.exp_avg_dtype = args.exp_avg_sq_dtype = torch.float32
     args.perform_initialization = False
     args.fp8 = args.fp4 = None
-    args.cpu_offloading = False
+    args.fp8_param_gather = False
+    args.cpu_offloading = args.fine_grained_activation_offloading = False
+    args.transformer_impl = "local"
     # What runs beside what makes no difference here, where collectives in groups are not known.
     args.overlap_param_gather = args.overlap_grad_reduce = False
     if args.pipeline_model_parallel_size == 1:

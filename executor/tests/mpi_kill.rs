@@ -65,7 +65,9 @@ fn main() {
     }
     let Ended { stderr, .. } = Run::start(place.path(), "kept", TRAINING).finish(LONGEST);
     found.extend(losses(place.path(), "kept"));
-    assert!(found.contains_key(&TRAINING.num_steps), "the run that goes on does not end: {stderr}");
+    // A rank may be killed after the last checkpoint, before the last loss is printed.
+    let is_done = newest(&place.path().join("kept")) == Some(TRAINING.num_steps);
+    assert!(is_done, "the run that goes on does not end: {stderr}");
     check(&found, &expected);
     let [whole, kept] = ["whole", "kept"].map(|folder| files(&place.path().join(folder)));
     assert_eq!(kept.keys().collect::<Vec<_>>(), whole.keys().collect::<Vec<_>>());

@@ -17,11 +17,8 @@
 
 use cost_models::clusters;
 use ir::documents::{DocumentLengths, Documents, Packing};
-use ir::graph::{
-    ALL_LINEAR, Adapters, ContextParallelKind, Recompute, RecomputeModule, RecomputeModules,
-    WeightFormat,
-};
-use ir::layout::{LayoutSpec, MicroBatchesByGroup, Offload, OffloadedActivations, ZeroStage};
+use ir::graph::{ALL_LINEAR, Adapters, Recompute, RecomputeModule, RecomputeModules, WeightFormat};
+use ir::layout::{LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use ir::schedule::ScheduleKind;
@@ -291,7 +288,6 @@ fn layout(
         tensor_parallel: tensor,
         sequence_parallel: tensor > 1 && row.flag("sequence_parallel").unwrap_or(false),
         context_parallel: context,
-        context_parallel_kind: ContextParallelKind::Ring,
         expert_parallel: expert,
         expert_tensor_parallel: if are_sharded_as_all { tensor } else { of_experts },
         pipeline_parallel: pipeline,
@@ -302,11 +298,11 @@ fn layout(
         micro_batch_size: fits(micro_batch_size)
             .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
         num_micro_batches,
-        micro_batches_by_group: MicroBatchesByGroup::NONE,
         recompute,
         offload: offload(row)?,
         schedule,
         switches: facts.switches,
+        ..LayoutSpec::ONE_RANK
     })
 }
 

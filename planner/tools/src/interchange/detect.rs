@@ -15,7 +15,7 @@ use super::shell::{self, Command, Script, Way, Word, is_program};
 use super::source::{Form, LaunchedProgram, Source, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
 use super::tool::Tool;
-use super::tools::{FILES_OF_KEYS, TOOLS, fork_words, of_python, tool};
+use super::tools::{FILES_OF_KEYS, fork_words, of_python, tool, tools};
 use super::tree::Tree;
 
 /// Files that settings name, by their names.
@@ -275,7 +275,7 @@ impl LaunchScript {
         let all: Vec<Word> = commands.iter().flat_map(|it| it.words.clone()).collect();
         if all.first().is_some_and(|it| it.text.starts_with("--") && it.text != "--") {
             let has = |start: &&str| all.iter().any(|word| word.text.starts_with(start));
-            let tool = TOOLS.into_iter().find(|tool| tool.own_options.iter().any(has));
+            let tool = tools().find(|tool| tool.own_options.iter().any(has));
             let target = from.or(tool.map(|it| it.target)).unwrap_or(Target::MEGATRON);
             let num_gpus = ranks(&self.script, &[], set);
             // An empty word takes the program's place.
@@ -358,7 +358,7 @@ impl Launch {
             return None;
         }
         (0..words.len()).find_map(|place| {
-            TOOLS.into_iter().find_map(|tool| {
+            tools().find_map(|tool| {
                 let start = (tool.starts)(words, place, files)?;
                 Some(Self::at(words, start, tool.target))
             })
@@ -507,7 +507,7 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
         let what = "this is a plan already";
         return Err(ImportError::unknown(what, "`planner explain` reads it"));
     }
-    if let Some(tool) = TOOLS.into_iter().find(|tool| !tool.is_written && (tool.has_keys)(tree)) {
+    if let Some(tool) = tools().find(|tool| !tool.is_written && (tool.has_keys)(tree)) {
         return Ok(tool.target);
     }
     if let Some(tool) = of_keys(tree) {
@@ -523,7 +523,7 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
         return Err(ImportError::unknown(what, "give it as `--model`"));
     }
     // Later tools have more keys of their own; the key that identifies DeepSpeed also occurs in files of other tools.
-    let tool = TOOLS.into_iter().rfind(|tool| (tool.has_keys)(tree));
+    let tool = tools().rfind(|tool| (tool.has_keys)(tree));
     let unknown = || ImportError::unknown("these are the keys of no tool that is known", ANY);
     tool.map(|it| it.target).ok_or_else(unknown)
 }

@@ -67,4 +67,4 @@ pub use shell::{End, ShellError};
 pub(crate) use source::is_toml;
 pub(crate) use table::{Difference, Table};
 pub(crate) use tool::{OwnKey, Tool};
-pub(crate) use tools::{TOOLS, bridge_setting, bridge_settings, built_in_stage, tool};
+pub(crate) use tools::{bridge_setting, bridge_settings, built_in_stage, tool, tools};

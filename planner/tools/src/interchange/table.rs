@@ -461,7 +461,7 @@ mod tests {
     use super::super::fields::STATED;
     use super::super::imported::Stated;
     use super::super::target::Target;
-    use super::super::tools::TOOLS;
+    use super::super::tools::tools;
     use super::*;
 
     /// Quantities that are derived from several fields.
@@ -511,6 +511,6 @@ mod tests {
     /// Every field and every value in the tables belongs to a plan.
     #[test]
     fn tables_are_of_plans() {
-        TOOLS.into_iter().flat_map(|tool| tool.tables).for_each(|it| check(it));
+        tools().flat_map(|tool| tool.tables).for_each(|it| check(it));
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::finding::{Edit, OptionChange, Replacement};
 use super::keys::{Key, Notation, keys};
-use crate::interchange::TOOLS;
+use crate::interchange::tools;
 
 /// Line, from 1, of a byte offset in a text.
 fn line_at(text: &str, at: usize) -> usize {
@@ -190,10 +190,8 @@ fn shell_word(value: &str) -> String {
 
 fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement> {
     if option.starts_with("--") {
-        let anchored = TOOLS
-            .into_iter()
-            .flat_map(|tool| tool.anchors)
-            .find_map(|anchor| places(text, anchor).pop());
+        let anchored =
+            tools().flat_map(|tool| tool.anchors).find_map(|anchor| places(text, anchor).pop());
         let at = anchored.map_or_else(
             || {
                 tokens(text)

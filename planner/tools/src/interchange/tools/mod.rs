@@ -15,22 +15,8 @@ pub(crate) use accelerate::built_in_stage;
 pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 pub(super) use megatron::fork_words;
 
-/// All tools, in the order in which they are listed and recognised.
-pub(crate) static TOOLS: [&Tool; 23] = [
-    &wrapped::AXOLOTL_TOOL,
-    &wrapped::LLAMA_FACTORY_TOOL,
-    &wrapped::DEEPSPEED_CHAT_TOOL,
-    &wrapped::SWIFT_TOOL,
-    &wrapped::MEGATRON_SWIFT_TOOL,
-    &wrapped::SLIME_TOOL,
-    &wrapped::VERL_TOOL,
-    &wrapped::MEGATRON_VERL_TOOL,
-    &wrapped::PRIMUS_TOOL,
-    &wrapped::FLAGSCALE_TOOL,
-    &wrapped::MEGATRON_YAML_TOOL,
-    &wrapped::NEMO_TOOL,
-    &wrapped::TORCHTUNE_TOOL,
-    &wrapped::TORCHTITAN_TOOL,
+/// Tools with tables of their own, after those whose settings are another tool's under other names.
+static OTHERS: [&Tool; 9] = [
     &megatron::deepspeed::TOOL,
     &megatron::TOOL,
     &bridge::TOOL,
@@ -42,13 +28,18 @@ pub(crate) static TOOLS: [&Tool; 23] = [
     &executor::TOOL,
 ];
 
+/// All tools, in the order in which they are listed and recognised.
+pub(crate) fn tools() -> impl DoubleEndedIterator<Item = &'static Tool> {
+    wrapped::WRAPPED.into_iter().chain(OTHERS)
+}
+
 /// Code and data of a tool.
 ///
 /// # Panics
 ///
 /// Never: every target is in the list.
 pub(crate) fn tool(target: Target) -> &'static Tool {
-    TOOLS.into_iter().find(|tool| tool.target == target).expect("a target is of the list")
+    tools().find(|tool| tool.target == target).expect("a target is of the list")
 }
 
 /// Options that name a file of keys; options of the same command override its values.
@@ -62,11 +53,11 @@ pub(super) fn of_python(text: &str) -> Option<Target> {
 impl Target {
     /// Tools that plans are exported to.
     pub fn all() -> impl Iterator<Item = Self> {
-        TOOLS.into_iter().filter(|tool| tool.is_written).map(|tool| tool.target)
+        tools().filter(|tool| tool.is_written).map(|tool| tool.target)
     }
 
     /// Tools whose settings can be imported.
     pub fn imported() -> impl Iterator<Item = Self> {
-        TOOLS.into_iter().filter(|tool| tool.read.is_some()).map(|tool| tool.target)
+        tools().filter(|tool| tool.read.is_some()).map(|tool| tool.target)
     }
 }

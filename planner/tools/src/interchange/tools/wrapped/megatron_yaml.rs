@@ -16,7 +16,7 @@ static MEGATRON_YAML: Wrapper = Wrapper {
     ..Wrapper::new("Megatron-LM", "", Base::Megatron)
 };
 
-pub(in super::super) static MEGATRON_YAML_TOOL: Tool = Tool {
+pub(super) static MEGATRON_YAML_TOOL: Tool = Tool {
     has_keys: |tree| {
         let options = tree.get("MODEL_ARGS");
         options.is_some_and(|it| it.has_any(&["--num-layers", "--micro-batch-size"]))

@@ -1,5 +1,6 @@
 //! Tools, and older versions of tools, whose settings are those of another tool under other names.
 
+mod adds;
 mod hydra;
 mod megatron_yaml;
 mod own;
@@ -9,5 +10,4 @@ mod tools;
 mod verl;
 mod wrapper;
 
-pub(super) use megatron_yaml::MEGATRON_YAML_TOOL;
-pub(super) use tools::*;
+pub(super) use tools::WRAPPED;

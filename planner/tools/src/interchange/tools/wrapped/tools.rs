@@ -1,10 +1,15 @@
-//! The tools: how each is recognised, and which settings follow from several of its keys.
+//! The tools, and how each is recognised.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ir::graph::ContextParallelKind;
 
 use super::super::megatron;
+use super::adds::{
+    STAGES_OF_LLAMA_FACTORY, accumulation, built_in_fsdp, layout_alone, number_format, own_stage,
+    recipe, shards, steps_of_rollout, zero_stage,
+};
+use super::megatron_yaml::MEGATRON_YAML_TOOL;
 use super::own::{self, ACTOR, option_of, own_keys};
 use super::read::read;
 use super::verl;
@@ -12,10 +17,28 @@ use super::wrapper::{Base, Same, Setting, Wrapper, add, is_on, number, value};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
 use crate::interchange::shell::{Word, is_program};
-use crate::interchange::source::{Source, tree_of};
+use crate::interchange::source::tree_of;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
+
+/// The tools, in the order in which they are listed and recognised.
+pub(in super::super) static WRAPPED: [&Tool; 14] = [
+    &AXOLOTL_TOOL,
+    &LLAMA_FACTORY_TOOL,
+    &DEEPSPEED_CHAT_TOOL,
+    &SWIFT_TOOL,
+    &MEGATRON_SWIFT_TOOL,
+    &SLIME_TOOL,
+    &VERL_TOOL,
+    &MEGATRON_VERL_TOOL,
+    &PRIMUS_TOOL,
+    &FLAGSCALE_TOOL,
+    &MEGATRON_YAML_TOOL,
+    &NEMO_TOOL,
+    &TORCHTUNE_TOOL,
+    &TORCHTITAN_TOOL,
+];
 
 static AXOLOTL: Wrapper = Wrapper {
     // ring-flash-attn, combined with any way to shard states (docs/sequence_parallelism.qmd).
@@ -220,7 +243,7 @@ fn has_option(words: &[Word], names: &[&str]) -> bool {
 }
 
 /// axolotl: its YAML.
-pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
+static AXOLOTL_TOOL: Tool = Tool {
     starts: anywhere!(|words, at| {
         is_command(words, at, &["axolotl"], &["train", "preprocess"])
             || words[at].text == "axolotl.cli.train"
@@ -244,7 +267,7 @@ fn has_own_file(words: &[Word], at: usize, files: &BTreeMap<String, String>) -> 
 }
 
 /// LLaMA-Factory: its YAML or options.
-pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
+static LLAMA_FACTORY_TOOL: Tool = Tool {
     starts_ranks: true,
     starts: |words, place, files| {
         started(words, place, |words, at| {
@@ -258,7 +281,7 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
 };
 
 /// Programs of DeepSpeed-Chat, and programs that adopted its options: they build DeepSpeed's configuration from these.
-pub(in super::super) static DEEPSPEED_CHAT_TOOL: Tool = Tool {
+static DEEPSPEED_CHAT_TOOL: Tool = Tool {
     starts: anywhere!(|words, at| {
         // The option is also a flag of `accelerate launch`.
         is_program(words, at)
@@ -287,7 +310,7 @@ fn has_swift_options(words: &[Word], at: usize) -> bool {
 }
 
 /// ms-swift: options of `swift sft` and related commands, and `args.json`, which each run leaves behind.
-pub(in super::super) static SWIFT_TOOL: Tool = Tool {
+static SWIFT_TOOL: Tool = Tool {
     // swift/model/utils.py, get_default_device_map.
     spreads_layers: true,
     starts_ranks: true,
@@ -303,7 +326,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
 };
 
 /// ms-swift with Megatron: options of `megatron sft` and related commands.
-pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
+static MEGATRON_SWIFT_TOOL: Tool = Tool {
     starts_ranks: true,
     starts: anywhere!(|words, at| at == 0 && is_megatron_swift(words)),
     ..wrapping!(
@@ -313,7 +336,7 @@ pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
 };
 
 /// slime: options of `train.py`, which include Megatron's.
-pub(in super::super) static SLIME_TOOL: Tool = Tool {
+static SLIME_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: anywhere!(|words, at| {
         let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
@@ -354,7 +377,7 @@ fn strategy(tree: &Tree) -> Option<&str> {
 }
 
 /// verl: options of its trainers, as Hydra takes them.
-pub(in super::super) static VERL_TOOL: Tool = Tool {
+static VERL_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: anywhere!(|words, at| is_verl(words, at) && !is_megatron(words)),
     has_keys: |tree| {
@@ -367,7 +390,7 @@ pub(in super::super) static VERL_TOOL: Tool = Tool {
 };
 
 /// verl whose actor is trained with Megatron.
-pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
+static MEGATRON_VERL_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: anywhere!(|words, at| is_verl(words, at) && is_megatron(words)),
     has_keys: |tree| strategy(tree) == Some("megatron"),
@@ -378,7 +401,7 @@ pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
 };
 
 /// Primus: its YAML with Megatron's options.
-pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
+static PRIMUS_TOOL: Tool = Tool {
     has_keys: |tree| {
         tree.get("modules").is_some_and(|it| it.has_any(&["pre_trainer", "post_trainer"]))
     },
@@ -386,7 +409,7 @@ pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
 };
 
 /// FlagScale: the YAML of the training, without the experiment's YAML.
-pub(in super::super) static FLAGSCALE_TOOL: Tool = Tool {
+static FLAGSCALE_TOOL: Tool = Tool {
     has_keys: |tree| {
         let has = |section: &str, key: &str| tree.get(section).is_some_and(|it| it.has(key));
         has("system", "tensor_model_parallel_size") && has("model", "num_layers")
@@ -395,7 +418,7 @@ pub(in super::super) static FLAGSCALE_TOOL: Tool = Tool {
 };
 
 /// NeMo: the YAML of its Megatron models.
-pub(in super::super) static NEMO_TOOL: Tool = Tool {
+static NEMO_TOOL: Tool = Tool {
     has_keys: |tree| {
         tree.has("trainer")
             && tree
@@ -406,7 +429,7 @@ pub(in super::super) static NEMO_TOOL: Tool = Tool {
 };
 
 /// torchtune: the YAML of its recipes.
-pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
+static TORCHTUNE_TOOL: Tool = Tool {
     starts: anywhere!(|words, at| is_command(words, at, &["tune"], &["run"])),
     has_keys: |tree| {
         let has = |key: &str| tree.get(key).is_some_and(|it| it.has("_component_"));
@@ -416,7 +439,7 @@ pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
 };
 
 /// torchtitan: the TOML of its older versions.
-pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
+static TORCHTITAN_TOOL: Tool = Tool {
     has_keys: |tree| {
         let degrees =
             ["tensor_parallel_degree", "pipeline_parallel_degree", "data_parallel_shard_degree"];
@@ -433,167 +456,3 @@ pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
         tool(Target::new("torchtitan-toml", "torchtitan 0.2 and older", "torchtitan"))
     )
 };
-
-/// axolotl shards if a degree or FSDP's keys say so, even without the Trainer's `fsdp`; with DeepSpeed, a degree alone
-/// does not shard. axolotl's own DeepSpeed configurations are recognised by name.
-fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
-    let is_parted = ["dp_shard_size", "tensor_parallel_size", "context_parallel_size"]
-        .iter()
-        .any(|key| number(all, key).is_some_and(|it| it > 1));
-    let has_keys = all.iter().any(|it| it.0.starts_with("fsdp_config.") || it.0 == "fsdp_version");
-    let is_alone = value(all, "deepspeed").is_none();
-    if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {
-        add(all, "fsdp", &"full_shard");
-    }
-    // Its `bf16` is `auto` unless given (utils/schemas/config.py).
-    let has_format = ["bf16", "bfloat16"].iter().any(|key| value(all, key).is_some());
-    if !has_format && !is_on(all, "fp16") && !is_on(all, "float16") {
-        add(all, "bf16", &true);
-    }
-    let is_offloaded =
-        value(all, "gradient_checkpointing").is_some_and(|it| it.starts_with("offload"));
-    if is_offloaded && value(all, "activation_offloading").is_none() {
-        add(all, "activation_offloading", &true);
-    }
-    own_stage(all, source, &STAGES_OF_AXOLOTL);
-}
-
-/// A DeepSpeed configuration that a tool ships is recognised by the end of its path, unless a file of this name is
-/// given.
-fn own_stage(all: &mut Vec<Setting>, source: &Source<'_>, known: &[(&str, &str)]) {
-    let path = value(all, "deepspeed").filter(|it| !source.files.contains_key(basename(it)));
-    let stage = path.and_then(|path| {
-        let is_it = |name: &str| {
-            path.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'))
-        };
-        known.iter().find(|it| is_it(it.0)).map(|it| it.1)
-    });
-    if let Some(stage) = stage {
-        all.retain(|it| it.0 != "deepspeed");
-        add(all, "deepspeed", &stage);
-    }
-}
-
-/// axolotl's own DeepSpeed configurations (its folder `deepspeed_configs`), with what they shard and offload to the
-/// host.
-const STAGES_OF_AXOLOTL: [(&str, &str); 6] = [
-    ("deepspeed_configs/zero1.json", "zero1"),
-    ("deepspeed_configs/zero2.json", "zero2_offload"),
-    ("deepspeed_configs/zero3.json", "zero3"),
-    ("deepspeed_configs/zero3_bf16.json", "zero3"),
-    ("deepspeed_configs/zero3_bf16_cpuoffload_all.json", "zero3_offload"),
-    ("deepspeed_configs/zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
-];
-
-/// LLaMA-Factory's own DeepSpeed configurations (its folder `examples/deepspeed`).
-const STAGES_OF_LLAMA_FACTORY: [(&str, &str); 5] = [
-    ("ds_z0_config.json", "zero0"),
-    ("ds_z2_config.json", "zero2"),
-    ("ds_z2_offload_config.json", "zero2_offload"),
-    ("ds_z3_config.json", "zero3"),
-    ("ds_z3_offload_config.json", "zero3_offload"),
-];
-
-/// DeepSpeed-Chat's ZeRO stage, offload and number format, with its defaults (DeepSpeedExamples,
-/// applications/DeepSpeed-Chat/dschat/utils/ds_utils.py).
-fn zero_stage(all: &mut Vec<Setting>) {
-    let offloads = all.iter().any(|it| it.0 == "offload");
-    let stage = all.iter().find(|it| it.0 == "zero_stage").and_then(|it| it.1.first());
-    let stage = stage.map_or_else(|| Word::known("0"), Clone::clone);
-    let text = format!("zero{}{}", stage.text, if offloads { "_offload" } else { "" });
-    let is_half = value(all, "dtype") != Some("bf16");
-    all.retain(|it| it.0 != "zero_stage");
-    all.push(("zero_stage".to_owned(), vec![Word { text, ..stage }]));
-    add(all, if is_half { "half" } else { "brain" }, &true);
-}
-
-/// torchtune's recipes shard like FSDP, in the number format of the weights; LoRA is in the model's arguments.
-fn recipe(all: &mut Vec<Setting>) {
-    if value(all, "loss._component_").is_some_and(|it| it.contains(".rlhf.")) {
-        add(all, "reference_model", &true);
-    }
-    if value(all, "dtype") == Some("bf16") {
-        add(all, "pure", &1);
-    }
-    if value(all, "model.lora_rank").is_none() {
-        return;
-    }
-    add(all, "use_peft", &true);
-    // QLoRA's builders are LoRA's with `quantize_base=True` (torchtune/models/*/_model_builders.py).
-    let builder = value(all, "model._component_").and_then(|it| it.rsplit('.').next());
-    let is_quantized = builder.is_some_and(|it| it.starts_with("qlora_"));
-    if is_quantized && value(all, "model.quantize_base").is_none() {
-        add(all, "model.quantize_base", &true);
-    }
-    let of_mlp = if is_on(all, "model.apply_lora_to_mlp") {
-        &["gate_proj", "up_proj", "down_proj"][..]
-    } else {
-        &[]
-    };
-    let of_attention = all.iter().find(|it| it.0 == "model.lora_attn_modules");
-    let of_attention = of_attention.map_or(&[][..], |it| it.1.as_slice());
-    let plain =
-        |word: &Word| Word::known(if word.text == "output_proj" { "o_proj" } else { &word.text });
-    let targets = of_attention.iter().map(plain).chain(of_mlp.iter().map(|it| Word::known(it)));
-    let targets = targets.collect();
-    all.push(("targets".to_owned(), targets));
-}
-
-/// The FSDP settings that ms-swift ships under this name switch recompute on (swift/config/fsdp2.json).
-fn built_in_fsdp(all: &mut Vec<Setting>) {
-    if value(all, "fsdp") == Some("fsdp2") {
-        add(all, "fsdp_config.activation_checkpointing", &true);
-    }
-}
-
-/// ms-swift computes in the number format of the weights, or in fp16 if the weights are in fp32
-/// (`_init_mixed_precision` in swift/arguments/base_args/model_args.py).
-fn number_format(all: &mut Vec<Setting>) {
-    let of_weights = value(all, "torch_dtype").or(value(all, "dtype"));
-    let is_half = of_weights.is_some_and(|it| ["float16", "fp16", "float32", "fp32"].contains(&it));
-    if value(all, "fp16").is_none() && is_half && !is_on(all, "bf16") {
-        add(all, "fp16", &true);
-    }
-    if is_on(all, "fp16") && value(all, "bf16").is_none() {
-        all.retain(|it| !["torch_dtype", "dtype"].contains(&it.0.as_str()));
-        add(all, "bf16", &false);
-    }
-}
-
-/// By default, ms-swift accumulates 16 sequences over all replicas (swift/arguments/train_args.py).
-fn accumulation(all: &mut Vec<Setting>, source: &Source<'_>) {
-    let keys = ["per_device_train_batch_size", "batch_size"];
-    let each = keys.iter().find_map(|key| value(all, key)).map_or(Some(1), |it| it.parse().ok());
-    let (Some(each), Some(ranks)) = (each, source.num_gpus()) else { return };
-    if value(all, "gradient_accumulation_steps").is_none() {
-        let together = u64::from(ranks).saturating_mul(each).max(1);
-        add(all, "gradient_accumulation_steps", &16_u64.div_ceil(together));
-    }
-}
-
-/// If Primus's settings have a layout of stages, the number of virtual stages follows from the layout.
-fn layout_alone(all: &mut Vec<Setting>) {
-    if value(all, "overrides.pipeline_model_parallel_layout").is_some() {
-        all.retain(|it| it.0 != "overrides.virtual_pipeline_model_parallel_size");
-    }
-}
-
-/// If the number of steps per rollout is given, slime's batch is the answers to one batch of prompts, divided by it
-/// (slime/utils/arguments.py).
-fn steps_of_rollout(all: &mut Vec<Setting>) {
-    const PARTS: [&str; 3] =
-        ["num_steps_per_rollout", "rollout_batch_size", "n_samples_per_prompt"];
-    let parts = || all.iter().filter(|it| PARTS.contains(&it.0.as_str())).flat_map(|it| &it.1);
-    let unknown: BTreeSet<String> = parts().flat_map(|it| it.unknown.iter().cloned()).collect();
-    if all.iter().any(|it| it.0 == PARTS[0]) && !unknown.is_empty() {
-        all.retain(|it| it.0 != "global_batch_size");
-        all.push(("global_batch_size".to_owned(), vec![Word { text: String::new(), unknown }]));
-        return;
-    }
-    let steps = number(all, "num_steps_per_rollout").filter(|it| *it > 0);
-    if let (Some(steps), Some(prompts)) = (steps, number(all, "rollout_batch_size")) {
-        let answers = number(all, "n_samples_per_prompt").unwrap_or(1);
-        all.retain(|it| it.0 != "global_batch_size");
-        add(all, "global_batch_size", &(prompts.saturating_mul(answers) / steps));
-    }
-}

@@ -14,8 +14,8 @@ const DEFAULTS: &str = "defaults";
 /// Name in that list for the file itself, which comes last unless the list contains this name.
 const SELF: &str = "_self_";
 
-/// Key of a file's name, as `--config-name` sets it.
-const NAME: &str = "config_name";
+/// Keys of a file's name: that which `--config-name` sets, and EasyR1's, which composes no files.
+const NAMES: [&str; 2] = ["config_name", "config"];
 
 /// Name of the file for a name that Hydra is given.
 fn file_of(name: &str) -> String {
@@ -46,10 +46,11 @@ pub(super) fn named(
     source: &Source<'_>,
     options: &mut Vec<Setting>,
 ) -> Result<Option<Tree>, ImportError> {
-    let Some(file) = value(options, NAME).map(file_of) else { return Ok(None) };
+    let name = NAMES.iter().find_map(|it| value(options, it));
+    let Some(file) = name.map(file_of) else { return Ok(None) };
     let is_there = source.files.contains_key(&file);
     if is_there || is_own(&file) {
-        options.retain(|it| it.0 != NAME);
+        options.retain(|it| !NAMES.contains(&it.0.as_str()));
     }
     is_there.then(|| source.tree(&file)).transpose()
 }

@@ -23,7 +23,7 @@ use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 
 /// The tools, in the order in which they are listed and recognised.
-pub(in super::super) static WRAPPED: [&Tool; 14] = [
+pub(in super::super) static WRAPPED: [&Tool; 15] = [
     &AXOLOTL_TOOL,
     &LLAMA_FACTORY_TOOL,
     &DEEPSPEED_CHAT_TOOL,
@@ -32,6 +32,7 @@ pub(in super::super) static WRAPPED: [&Tool; 14] = [
     &SLIME_TOOL,
     &VERL_TOOL,
     &MEGATRON_VERL_TOOL,
+    &EASY_R1_TOOL,
     &PRIMUS_TOOL,
     &FLAGSCALE_TOOL,
     &MEGATRON_YAML_TOOL,
@@ -124,6 +125,15 @@ static VERL: Wrapper = Wrapper {
         }
     },
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
+};
+static EASY_R1: Wrapper = Wrapper {
+    // verl/workers/actor/dp_actor.py of EasyR1: a plain backward for each micro-batch.
+    reduces_each: true,
+    // verl/models/monkey_patch.py of EasyR1.
+    context_parallel: &[ContextParallelKind::AllToAll],
+    is_hydra: true,
+    adds: verl::of_easy_r1,
+    ..Wrapper::new("EasyR1", include_str!("easy_r1.txt"), Base::Trainer)
 };
 static MEGATRON_VERL: Wrapper = Wrapper {
     is_hydra: true,
@@ -350,7 +360,9 @@ fn is_verl(words: &[Word], at: usize) -> bool {
     let text = words[at].text.as_str();
     let is_of_actor =
         |it: &Word| it.text.trim_start_matches('+').starts_with("actor_rollout_ref.actor.");
-    text.starts_with("verl.") && text != EASY_R1 && !UNTRAINED.iter().any(|it| text.starts_with(it))
+    text.starts_with("verl.")
+        && text != EASY_R1_PROGRAM
+        && !UNTRAINED.iter().any(|it| text.starts_with(it))
         || is_program(words, at) && words[at..].iter().any(is_of_actor)
 }
 
@@ -359,7 +371,7 @@ const UNTRAINED: [&str; 3] =
     ["verl.trainer.main_generation", "verl.trainer.main_eval", "verl.model_merger"];
 
 /// EasyR1's program, whose module has a name like verl's modules.
-const EASY_R1: &str = "verl.trainer.main";
+const EASY_R1_PROGRAM: &str = "verl.trainer.main";
 
 fn is_megatron(words: &[Word]) -> bool {
     words.iter().any(|word| {
@@ -398,6 +410,14 @@ static MEGATRON_VERL_TOOL: Tool = Tool {
         MEGATRON_VERL,
         of_megatron(Target::new("megatron-verl", "verl with Megatron", "megatron-core"))
     )
+};
+
+/// EasyR1: a fork of verl with keys of its own.
+static EASY_R1_TOOL: Tool = Tool {
+    is_by_ray: true,
+    starts: anywhere!(|words, at| words[at].text == EASY_R1_PROGRAM),
+    has_keys: |tree| ["worker", "algorithm", "data"].iter().all(|key| tree.has(key)),
+    ..wrapping!(EASY_R1, tool(Target::new("easy-r1", "EasyR1", "fsdp2")))
 };
 
 /// Primus: its YAML with Megatron's options.

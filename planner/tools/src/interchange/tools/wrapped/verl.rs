@@ -22,29 +22,60 @@ pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
         &[("data.train_batch_size", 256)]
     };
     product(all, "global_batch_size", factors);
-    let each = "trainer.n_gpus_per_node";
-    if is_actor && value(all, each).is_none() && source.num_gpus().is_none() {
-        add(all, each, &8);
-    }
-    let is_stated = source.stated.sequence_length.is_some();
-    let length = |key: &str, usual: u64| match value(all, key) {
-        Some(_) => number(all, key),
-        None => (!is_stated).then_some(usual),
-    };
     let length = if is_actor {
-        let parts = ["data.max_prompt_length", "data.max_response_length"];
-        parts.into_iter().try_fold(0_u64, |all, key| Some(all.saturating_add(length(key, 512)?)))
+        ranks_of_node(all, source);
+        sequence(all, source, &PROMPT_AND_ANSWER)
     } else {
-        length("data.max_length", 1_024)
+        sequence(all, source, &[("data.max_length", 1_024)])
     };
-    if let Some(length) = length {
-        add(all, "sequence_length", &length);
-    }
     // FSDP 1 ignores this key (verl/workers/fsdp_workers.py).
     if value(all, &format!("{ACTOR}strategy")) != Some("fsdp2") {
         all.retain(|it| it.0 != format!("{ACTOR}fsdp_config.offload_policy"));
     }
     micro_batch(all, source, is_actor, length);
+}
+
+/// Keys of the longest prompt and the longest answer, with their defaults.
+const PROMPT_AND_ANSWER: [(&str, u64); 2] =
+    [("data.max_prompt_length", 512), ("data.max_response_length", 512)];
+
+/// Adds the default number of ranks on a node where nothing states their number.
+fn ranks_of_node(all: &mut Vec<Setting>, source: &Source<'_>) {
+    let key = "trainer.n_gpus_per_node";
+    if value(all, key).is_none() && source.num_gpus().is_none() {
+        add(all, key, &8);
+    }
+}
+
+/// Adds and returns the length of a sequence, the sum of several keys, each with its default unless the user states the
+/// length.
+fn sequence(all: &mut Vec<Setting>, source: &Source<'_>, parts: &[(&str, u64)]) -> Option<u64> {
+    let is_stated = source.stated.sequence_length.is_some();
+    let length = |(key, usual): &(&str, u64)| match value(all, key) {
+        Some(_) => number(all, key),
+        None => (!is_stated).then_some(*usual),
+    };
+    let length = parts.iter().try_fold(0_u64, |sum, part| Some(sum.saturating_add(length(part)?)));
+    if let Some(length) = length {
+        add(all, "sequence_length", &length);
+    }
+    length
+}
+
+/// Adds the settings that EasyR1 derives from its keys, with the defaults of its `verl/trainer/config.py` and
+/// `verl/workers/actor/config.py`. An update takes the answers to one mini-batch of prompts (`fsdp_workers.py`).
+pub(super) fn of_easy_r1(all: &mut Vec<Setting>, source: &Source<'_>) {
+    let factors = [("worker.actor.global_batch_size", 256), ("worker.rollout.n", 1)];
+    product(all, "global_batch_size", &factors);
+    ranks_of_node(all, source);
+    sequence(all, source, &PROMPT_AND_ANSWER);
+    adapters(all, &["worker.actor.model.lora.rank"]);
+    groups(all, source);
+    // Weights and moments have the number format in which the model is created, fp32 unless given.
+    let format = value(all, "worker.actor.fsdp.torch_dtype");
+    if format.is_some_and(|it| ["bf16", "bfloat16"].contains(&it)) {
+        add(all, "pure", &1);
+    }
 }
 
 /// Keys of the rank of adapters.
@@ -85,7 +116,12 @@ fn num_ranks(all: &[Setting], source: &Source<'_>) -> Option<u64> {
 /// Adds the number of full copies of the states if groups of ranks shard them (`create_device_mesh` in verl's
 /// `workers/fsdp_workers.py`).
 pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
-    for key in ["actor_rollout_ref.actor.fsdp_config.fsdp_size", "engine.fsdp_size"] {
+    let keys = [
+        "actor_rollout_ref.actor.fsdp_config.fsdp_size",
+        "engine.fsdp_size",
+        "worker.actor.fsdp.fsdp_size",
+    ];
+    for key in keys {
         let size = number(all, key).filter(|it| *it > 0);
         let (Some(size), Some(ranks)) = (size, num_ranks(all, source)) else { continue };
         if size < ranks && !ranks.is_multiple_of(size) {

@@ -10,9 +10,14 @@ use crate::interchange::source::Source;
 /// axolotl shards if a degree or FSDP's keys say so, even without the Trainer's `fsdp`; with DeepSpeed, a degree alone
 /// does not shard. axolotl's own DeepSpeed configurations are recognised by name.
 pub(super) fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
-    let is_parted = ["dp_shard_size", "tensor_parallel_size", "context_parallel_size"]
-        .iter()
-        .any(|key| number(all, key).is_some_and(|it| it > 1));
+    let degrees =
+        ["dp_shard_size", "tensor_parallel_size", "context_parallel_size", "context_parallel.size"];
+    let is_parted = degrees.iter().any(|key| number(all, key).is_some_and(|it| it > 1));
+    // Its section for context parallelism (integrations/ringmaster/args.py).
+    if let Some(size) = number(all, "context_parallel.size") {
+        let is_ulysses = value(all, "context_parallel.backend") == Some("ulysses");
+        add(all, if is_ulysses { "ulysses_ranks" } else { "ring_ranks" }, &size);
+    }
     let has_keys = all.iter().any(|it| it.0.starts_with("fsdp_config.") || it.0 == "fsdp_version");
     let is_alone = value(all, "deepspeed").is_none();
     if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {

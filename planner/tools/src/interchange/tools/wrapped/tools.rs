@@ -42,8 +42,8 @@ pub(in super::super) static WRAPPED: [&Tool; 15] = [
 ];
 
 static AXOLOTL: Wrapper = Wrapper {
-    // ring-flash-attn, combined with any way to shard states (docs/sequence_parallelism.qmd).
-    context_parallel: &[ContextParallelKind::Ring],
+    // ring-flash-attn or Ulysses, combined with any way to shard states (docs/sequence_parallelism.qmd).
+    context_parallel: &[ContextParallelKind::Ring, ContextParallelKind::AllToAll],
     adds: |all, source| {
         shards(all, source);
         // Its argument is on by default (integrations/cut_cross_entropy/args.py).

@@ -385,13 +385,37 @@ head 1: x, x1 -> loss, mtp1.loss
 }
 
 /// DeepSeek-AI 2024, the model card: 14 B parameters of the module in addition to 671 B of the model, 2.5 B
-/// of them shared embedding and head.
+/// of them shared embedding and head. The hub's counts of all tensors of Qwen3.5-27B and Qwen3.5-35B-A3B, less those
+/// that transformers builds, without modules. The modules of Nemotron 3 Super and of Hy3 (3.8 B on its card) by hand,
+/// after vLLM's `nemotron_h_mtp.py` and `hy_v3_mtp.py`.
 #[test]
-fn deepseek_v3_has_a_module_of_its_published_size() {
-    let config = include_str!("../../../models/deepseek-v3/config.json");
+fn modules_have_their_published_sizes() {
+    let qwen = r#"{"model_type": "qwen3_5_text", "vocab_size": 1000, "hidden_size": 5120, "num_hidden_layers": 4,
+        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 17408,
+        "mtp_num_hidden_layers": 1}"#;
+    let experts = r#"{"model_type": "qwen3_5_moe_text", "vocab_size": 1000, "hidden_size": 2048, "num_hidden_layers": 4,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512, "mtp_num_hidden_layers": 1}"#;
+    let hybrid = r#"{"model_type": "nemotron_h", "vocab_size": 1000, "hidden_size": 4096, "num_hidden_layers": 2,
+        "num_attention_heads": 32, "num_key_value_heads": 2, "hybrid_override_pattern": "ME", "n_routed_experts": 512,
+        "num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_latent_size": 1024,
+        "moe_shared_expert_intermediate_size": 5376, "mtp_hybrid_override_pattern": "*E",
+        "num_nextn_predict_layers": 1}"#;
+    let hunyuan = r#"{"model_type": "hy_v3", "vocab_size": 1000, "hidden_size": 4096, "num_hidden_layers": 2,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "moe_intermediate_size": 1536, "num_experts": 192,
+        "num_nextn_predict_layers": 1}"#;
     let with_module = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
-    let total = |options| graph(config, options).parameter_counts().total;
-    assert_eq!(total(with_module) - total(GraphOptions::default()), 11_610_067_968);
+    let module = |config: &str| {
+        let total = |options| graph(config, options).parameter_counts().total;
+        total(with_module) - total(GraphOptions::default())
+    };
+    let deepseek = include_str!("../../../models/deepseek-v3/config.json");
+    assert_eq!(module(deepseek), 11_610_067_968);
+    assert_eq!(module(qwen), 27_781_427_952 - 27_356_728_560);
+    assert_eq!(module(experts), 35_951_822_704 - 35_107_181_936);
+    assert_eq!(module(hybrid), 2_942_324_736);
+    assert_eq!(module(hunyuan), 3_752_612_096);
+    assert_eq!(module(&hybrid.replace("*E", "*-")), 0);
 }
 
 #[test]

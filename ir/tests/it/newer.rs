@@ -121,6 +121,20 @@ fn compressed_keys_and_streams_are_computed() {
     assert!((found - expected).abs() < 1e-3, "{found}, not {expected}");
 }
 
+/// The module of DeepSeek-V4-Flash by hand, after `MTPBlock` of its authors' code: a layer with a window alone, two
+/// projections, three norms, and weights of its own for the sum of the streams.
+#[test]
+fn modules_read_and_write_streams() {
+    let config = r#"{"model_type": "deepseek_v4", "hidden_size": 4096, "num_hidden_layers": 3, "vocab_size": 1000,
+        "num_attention_heads": 64, "head_dim": 512, "num_nextn_predict_layers": 1}"#;
+    let total = |multi_token_prediction| {
+        let options = GraphOptions { multi_token_prediction, ..GraphOptions::default() };
+        Model::from_json(config, "m").unwrap().graph(options).unwrap().parameter_counts().total
+    };
+    let module = 6_576_416_374 + 2 * 4096 * 4096 + 3 * 4096 + 4 * 4 * 4096 + 4 + 1;
+    assert_eq!(total(true) - total(false), module);
+}
+
 /// A chunk's positions see those before them in the chunk alone: at most half of what a window of its size shows.
 #[test]
 fn chunks_are_no_windows() {

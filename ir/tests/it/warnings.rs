@@ -86,6 +86,14 @@ fn language_models_of_what_reads_images() {
         let found = warnings(&config);
         assert!(found.len() == 1 && found[0].contains("language model alone"), "{found:?}");
     }
+    let detector = json!({
+        "architectures": ["GroundingDinoForObjectDetection"], "model_type": "grounding-dino",
+        "text_config": {"model_type": "bert", "hidden_size": 768}, "backbone_config": {"model_type": "swin"},
+    });
+    assert_eq!(
+        read(&detector).unwrap_err().to_string(),
+        "`grounding-dino` with a `bert` that reads text, which is no language model, is not supported"
+    );
     let unknown = with(whole, "text_config", json!({"model_type": "rwkv"}));
     assert!(read(&unknown).unwrap_err().to_string().contains("`rwkv` is not known"));
 }

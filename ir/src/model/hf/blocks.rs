@@ -4,7 +4,9 @@ use super::parts::{Finished, Shape};
 use crate::graph::AttentionMask;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{ChosenBlocks, Compressed, Indexer, KeyBlocks, Norm, Transformer};
+use crate::model::transformer::{
+    ChosenBlocks, Compressed, Indexer, KeyBlocks, Layer, Norm, Transformer,
+};
 
 /// DeepSeek-V4: a window, and keys of blocks of two lengths, of which the shorter ones overlap and are chosen.
 pub(super) fn compressed(
@@ -44,7 +46,7 @@ pub(super) fn compressed(
         blocks: None,
     };
     let types = fields.texts("layer_types")?.unwrap_or_default();
-    transformer.each_layer(|index, layer| {
+    let compress = |index: u64, layer: &mut Layer| {
         let blocks = match types.get(index as usize).copied().unwrap_or(SLIDING) {
             SPARSE => Some(near),
             HEAVY => Some(far),
@@ -62,7 +64,12 @@ pub(super) fn compressed(
             };
         }
         Ok(())
-    })
+    };
+    transformer.each_layer(compress)?;
+    for layer in &mut transformer.prediction_modules {
+        compress(shape.num_hidden_layers, layer)?;
+    }
+    Ok(())
 }
 
 const SLIDING: &str = "sliding_attention";

@@ -469,6 +469,14 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
     if let Some(tied) = besides::tied(model_type, object) {
         inner.insert(besides::TIED.to_owned(), tied);
     }
+    // An encoder writes no text: detectors have one, and models that compare text with something else.
+    if family.classes[0].ends_with("ForMaskedLM")
+        && besides::besides(model_type, object)?.is_none()
+    {
+        let encoder =
+            format!("a `{}` that reads text, which is no language model,", family.model_type);
+        return Err(Fields::new(model_type, object).unsupported(encoder));
+    }
     let class = hand_head_on(model_type, object, family, &mut inner);
     let mut read = read(&inner)?;
     let besides = besides::besides(model_type, object)?;

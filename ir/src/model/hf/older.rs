@@ -27,16 +27,26 @@ const OLDER: &[(&str, Bring)] = &[
     ("hy_v4", hy_v4),
     ("kimi_linear", kimi_linear),
     ("laguna", laguna),
+    ("minimax_m3", |it| {
+        rename_family(it, "minimax_m3_vl_text", [""; 2]);
+        minimax_m3(it);
+    }),
     ("minimax_m3_vl", minimax_m3_vl),
     ("minimax_m3_vl_text", minimax_m3),
     ("mimo_v2", mimo_v2),
     ("mimo_v2_flash", mimo_v2),
+    ("nemotron_h", nemotron_h),
     ("new", |it| rename_family(it, "gte", ["New", "Gte"])),
     ("qwen", qwen),
+    ("qwen3_5_moe_text", qwen3_5),
+    ("qwen3_5_text", qwen3_5),
     ("step3p5", step3p5),
     ("step3p7", step3p7),
     ("step3p7_text", step3p5),
 ];
+
+/// Number of modules for multi-token prediction.
+const MODULES: &str = "num_nextn_predict_layers";
 
 /// A configuration in the current form, and that of the language model inside it.
 pub(in crate::model) fn of_today(object: &Object) -> Object {
@@ -276,10 +286,28 @@ fn mimo_v2(object: &mut Object) {
     }
 }
 
+/// A module for multi-token prediction is attention and experts, as one layer of other families; others are left out.
+fn nemotron_h(object: &mut Object) {
+    let is_usual = match object.get("mtp_layers_block_type").and_then(Value::as_array) {
+        Some(words) => *words == ["attention", "moe"] || *words == ["full_attention", "moe"],
+        None => text(object, "mtp_hybrid_override_pattern").is_none_or(|letters| letters == "*E"),
+    };
+    if !is_usual {
+        object.remove(MODULES);
+    }
+}
+
 /// The gated block of the first Qwen is half as wide as stated.
 fn qwen(object: &mut Object) {
     if let Some(width) = number(object, "intermediate_size") {
         object.insert("intermediate_size".to_owned(), json!(width / 2));
+    }
+}
+
+/// A module for multi-token prediction; several layers would share one projection.
+fn qwen3_5(object: &mut Object) {
+    if number(object, "mtp_num_hidden_layers") == Some(1) {
+        object.insert(MODULES.to_owned(), json!(1));
     }
 }
 

@@ -163,7 +163,7 @@ impl Lowering {
             block.input(it.name(), tensor.clone());
         }
         let head = &transformer.head;
-        let x = self.sum_of_streams(&mut block, x)?;
+        let x = self.sum_of_streams(&mut block, HEAD, x)?;
         let x = self.final_norm(&mut block, "head.norm", transformer.final_norm, x)?;
         let x = Self::dropout(&mut block, "head.dropout", self.dropout.final_norm, x)?;
         let tie = head.tied.then_some(TOKEN_TABLE);
@@ -177,6 +177,7 @@ impl Lowering {
         let mut losses = vec![block.push("loss", next, &[logits])?];
         for (ahead, x) in (1..).zip(modules) {
             let prefix = format!("mtp{ahead}.");
+            let x = self.sum_of_streams(&mut block, &format!("{prefix}{HEAD}"), x)?;
             let norm = format!("{prefix}norm");
             let x = self.final_norm(&mut block, &norm, transformer.final_norm, x)?;
             let logits = self.logits(&mut block, &prefix, head, tie.or(Some(HEAD)), x)?;

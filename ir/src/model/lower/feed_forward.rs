@@ -61,10 +61,11 @@ impl Lowering {
             let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
             scope.block.add_parameter(probabilities, parameter("expert_scale", dims));
         }
-        // Routed tokens have a width of their own where the model projects them.
+        // Routed tokens have a width of their own where the model projects them, with biases like the shared block.
+        let has_biases = mixture.shared.is_some_and(|shared| shared.up_bias);
         let width = mixture.latent_size.map(|size| Dim::fixed(DimName::Hidden, size));
         let routed = match width {
-            Some(width) => scope.linear("latent_down", &hidden, &[width], false, for_experts)?,
+            Some(width) => scope.linear("latent_down", &hidden, &[width], has_biases, for_experts)?,
             None => for_experts,
         };
         let dispatch = OpKind::Dispatch { top_k };
@@ -95,7 +96,7 @@ impl Lowering {
 
         let mut routed = scope.push("combine", OpKind::Combine, &[outputs, probabilities])?;
         if width.is_some() {
-            routed = scope.linear("latent_up", &hidden, &[self.hidden], false, routed)?;
+            routed = scope.linear("latent_up", &hidden, &[self.hidden], has_biases, routed)?;
         }
         let routed = own(&mut scope, "experts.post_norm", routed, routed)?;
         let Some(shared) = &mixture.shared else { return Ok(routed) };

@@ -38,21 +38,25 @@ impl Lowering {
         let one = Dim::fixed(DimName::Streams, 1);
         let dims = vec![Dim::BATCH, self.sequence, one, self.hidden];
         let x = block.push("embedding.stream", OpKind::Reshape { dims }, &[x])?;
+        if streams.count == 1 {
+            return Ok(x);
+        }
         let copies = vec![x; streams.count as usize];
         block.push("embedding.streams", OpKind::Concat { over: DimName::Streams }, &copies)
     }
 
-    /// The sum of the streams that the head reads, where the model has several.
+    /// The sum of the streams that the head `name` reads, where the model has several.
     pub(super) fn sum_of_streams(
         &self,
         block: &mut BlockBuilder,
+        name: &str,
         x: Value,
     ) -> Result<Value, GraphError> {
         let Some(streams) = self.streams else { return Ok(x) };
-        let weights = Self::stream_weights(block, "head", [streams.count, 1], x)?;
-        let weights = self.gates(block, "head.weights", streams, 0, weights)?;
+        let weights = Self::stream_weights(block, name, [streams.count, 1], x)?;
+        let weights = self.gates(block, &format!("{name}.weights"), streams, 0, weights)?;
         let sum = OpKind::Product { over: vec![DimName::Streams] };
-        block.push("head.streams", sum, &[x, weights])
+        block.push(format!("{name}.streams"), sum, &[x, weights])
     }
 
     /// The input that the half `name` of a layer reads from the streams `x`.

@@ -44,6 +44,9 @@ pub struct KernelHabits {
     /// Kernels that run activation functions and casts of experts.
     #[serde(default)]
     pub expert_activations: ExpertActivations,
+    /// Operators of Mamba-2 that the kernel of the scan runs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scan: ScanKernel,
     /// Memory traffic of norms, activation functions, dropout, residuals and rotary embeddings, over that of one
     /// kernel each that reads its inputs and writes its outputs once.
     pub elementwise_traffic: f64,
@@ -301,6 +304,16 @@ choices! {
         Apart,
         /// The matrix products themselves (Megatron-Core's fused grouped products in CuTe DSL).
         WithinProducts,
+    }
+
+    /// Operators of Mamba-2 that the kernel of the scan runs.
+    #[derive(Default)]
+    pub enum ScanKernel {
+        /// Convolutions and the scan.
+        #[default]
+        Scan,
+        /// Gate, norm and projection too; of what follows the scan, its output alone is saved.
+        ToProjection,
     }
 
     /// Number of kernels for norms, activation functions and rotary embeddings.

@@ -35,7 +35,7 @@ pub use habits::{
     ExpertHabits, ExpertOutputs, Fusion, GatheredInputs, GradientAccumulation, GradientCopies,
     GradientFormat, GradientHabits, GradientSum, HostHabits, KeptInputs, KernelChoice,
     KernelHabits, Launches, Logits, LossKernels, MemoryHabits, MessageBytes, MessageOverlap,
-    ParameterHabits, PipelineHabits, Projections, RecomputeEnd, SelectiveRecompute,
+    ParameterHabits, PipelineHabits, Projections, RecomputeEnd, ScanKernel, SelectiveRecompute,
     StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows,
     UpdateBuffers, UpdatedParameters, WeightShards, WhenReduced,
 };

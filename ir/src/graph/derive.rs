@@ -276,13 +276,28 @@ impl Sharded<'_> {
         is_linear && op.output.dim(DimName::Vocabulary).is_none()
     }
 
+    /// True if the kernel of a scan runs this operator after it, gate or norm, and computes it again in backward.
+    fn is_in_scan(&self, op: OpId) -> bool {
+        let inputs = self.block.inputs(op);
+        self.setting.scans_to_projection
+            && match self.block.op(op).kind {
+                OpKind::GatedActivation(_) => matches!(
+                    self.block.op(inputs[1]).kind,
+                    OpKind::Recurrence { kind: Recurrence::StateSpace { .. }, .. }
+                ),
+                OpKind::Norm { .. } => self.is_in_scan(inputs[0]),
+                _ => false,
+            }
+    }
+
     /// True if an operator does not save an input that its gradient needs: experts' outputs where the framework does
-    /// not save them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan recomputes.
+    /// not save them, norms' inputs that eager PyTorch casts, and what a scan's kernel recomputes.
     fn is_left_out(&self, op: OpId, slot: usize) -> bool {
         let kind = &self.block.op(op).kind;
         slot == 0 && *kind == OpKind::Combine && !self.setting.keeps_expert_outputs
             || slot == 0 && self.setting.is_eager && is_rms_norm(kind)
             || self.block.recomputes_input(op, slot)
+            || slot == 0 && self.is_in_scan(self.block.inputs(op)[0])
     }
 
     fn saved(&self) -> Vec<Saved> {
@@ -426,7 +441,7 @@ impl Sharded<'_> {
     fn saved_between(&self, op: OpId) -> Bytes {
         match self.block.op(op).kind {
             OpKind::Recurrence { kind, chunk } => self.saved_by_recurrence(op, kind, chunk),
-            _ if self.setting.is_eager => self.saved_by_eager(op),
+            _ if self.setting.is_eager && !self.is_in_scan(op) => self.saved_by_eager(op),
             _ => Bytes::ZERO,
         }
     }

@@ -43,6 +43,8 @@ pub struct ShardContext {
     pub keeps_expert_outputs: bool,
     /// True if operators run as several PyTorch functions, one after the other.
     pub is_eager: bool,
+    /// True if the kernel of Mamba-2's scan also runs gate, norm and projection, and saves nothing between them.
+    pub scans_to_projection: bool,
     /// Loss computation.
     pub loss: LossKind,
     /// Tokens that go to the experts of a rank.
@@ -99,6 +101,7 @@ impl ShardContext {
             kept_bits: None,
             keeps_expert_outputs: true,
             is_eager: false,
+            scans_to_projection: false,
             loss: LossKind::usual(LossGradient::Apart),
             routed: RoutedTokens::BALANCED,
             documents: None,

@@ -2,7 +2,7 @@
 
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, Block, BlockRecompute, Graph, Pass, SavedPart, ShardContext, Sharding, Sizes,
+    Axis, Block, BlockRecompute, Graph, Pass, Saved, SavedPart, ShardContext, Sharding, Sizes,
 };
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::{GraphOptions, Model};
@@ -54,6 +54,16 @@ fn mamba_has_the_products_and_tensors_of_its_paper() {
     assert!((flops(&graph) - (weights + recurrence) as f64).abs() < 1e-6);
     let kept = 2 * h + 2 * d + 2 * g * n + heads + 3 * d;
     assert_eq!(saved(&graph), 2 * kept);
+    // One kernel up to the projection computes gate and norm again, whatever else runs function by function.
+    let of = |is_eager| {
+        let fused =
+            ShardContext { scans_to_projection: true, is_eager, ..setting(Sharding::NONE) };
+        first_layer(&graph).work(&fused).saved
+    };
+    let inner = |it: &Saved| first_layer(&graph).op(it.op).name.starts_with("mamba.gated");
+    for is_eager in [false, true] {
+        assert!(of(is_eager).iter().filter(|it| inner(it)).all(|it| it.part == SavedPart::Statistics));
+    }
 }
 
 /// Gu and Dao 2023, arXiv 2312.00752: products with weights alone; each tensor-parallel rank has some features, so that

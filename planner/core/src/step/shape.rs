@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
-use ir::framework::{ExpertOutputs, Feature, Fusion, GatheredInputs, KeptInputs, Projections};
+use ir::framework::{
+    ExpertOutputs, Feature, Fusion, GatheredInputs, KeptInputs, Projections, ScanKernel,
+};
 use ir::graph::{
     Block, ClassId, DocumentSizes, EmbeddingTable, OffloadModules, Recompute, ShardContext,
     Sharding, Sizes, Switches,
@@ -103,6 +105,7 @@ impl ShapeKey {
                 .then(|| precision.input_bits()),
             keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
             is_eager: framework.kernels.fusion == Fusion::Eager,
+            scans_to_projection: framework.kernels.scan == ScanKernel::ToProjection,
             loss: framework.loss(),
             documents: self.documents,
             offloaded: self.offloaded,

@@ -28,7 +28,7 @@ const NUMBERS: &str = "gpus_per_node n_gpus intra_node_bw_GBps_per_dir inter_nod
     n_kv_heads head_dim ffn_hidden gated_mlp vocab seq_len tied_embeddings moe_experts moe_topk moe_ffn_hidden \
     moe_shared_ffn moe_dense_layers tp pp vpp dp cp ep etp sequence_parallel zero_stage distributed_optimizer \
     micro_batch_size global_batch_size n_microbatches tokens_per_s_per_gpu samples_per_s n_params step_time_s lora_rank \
-    lora_alpha document_lengths peak_mem_gib peak_mem_gb";
+    lora_alpha document_lengths expert_load peak_mem_gib peak_mem_gb";
 
 /// The other columns of a row: the source, its words, and numbers that nothing reads.
 fn note(row: &Value) -> Map<String, Value> {

@@ -221,9 +221,11 @@ fn posed(
     Ok((input, problem))
 }
 
-/// Multiplies the bandwidth of the links between nodes by `factor`; returns the number of levels of such links.
+/// Multiplies the bandwidth of the links between nodes by `factor`; returns the number of levels of such links. A rack
+/// that NVLink joins is one node here: the first level, which may be larger than a host.
 fn scale_bandwidth(cluster: &mut Cluster, factor: f64) -> usize {
-    let node = cluster.gpus_per_node;
+    let first = cluster.levels.first().and_then(|level| level.ranks);
+    let node = first.map_or(cluster.gpus_per_node, |ranks| ranks.max(cluster.gpus_per_node));
     let outer = cluster.levels.iter_mut().filter(|level| level.ranks.is_none_or(|it| it > node));
     outer.map(|level| level.bandwidth = level.bandwidth * factor).count()
 }

@@ -360,7 +360,8 @@ fn rows_with_adapters_train_these_alone() {
     assert!(adapters.0 < all.0 && adapters.1 < 0.7 * all.1, "{all:?} {adapters:?}");
 }
 
-/// A row whose sequences are packed documents has less attention; a text that says no lengths is named.
+/// A row whose sequences are packed documents has less attention; a text that says no lengths, or no load of experts,
+/// is named.
 #[test]
 fn rows_with_documents_have_less_attention() {
     let time = |more: &Value| {
@@ -373,6 +374,8 @@ fn rows_with_documents_have_less_attention() {
     assert!(packed < whole, "{packed} s of documents, {whole} s of whole sequences");
     let refused = time(&json!({ "document_lengths": "short ones" })).unwrap_err();
     assert!(refused.contains("`document_lengths`"), "{refused}");
+    let refused = time(&json!({ "expert_load": "uneven" })).unwrap_err();
+    assert!(refused.contains("`expert_load`"), "{refused}");
 }
 
 /// A table that is fast to predict stays as near as its limit says; `.ci/run` holds all of them to theirs.

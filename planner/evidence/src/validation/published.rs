@@ -17,6 +17,7 @@
 
 use cost_models::clusters;
 use ir::documents::{DocumentLengths, Documents, Packing};
+use ir::expert_load::{ExpertLoad, ExpertLoadError};
 use ir::graph::{ALL_LINEAR, Adapters, Recompute, RecomputeModule, RecomputeModules, WeightFormat};
 use ir::layout::{LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::plan::{Optimizer, Training};
@@ -85,6 +86,7 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
         is_layer: facts.is_layer,
         adapters: adapters(row, facts)?,
         documents: documents(row)?,
+        expert_load: expert_load(row)?,
         framework: facts.framework.clone(),
         habits: facts.habits.clone(),
         stated: StatedNumbers {
@@ -120,6 +122,17 @@ fn documents(row: &Columns) -> Result<Option<Documents>, Unsupported> {
     let lengths =
         lengths.map_err(|error| Unsupported::new(format!("`document_lengths`: {error}")))?;
     Ok(Some(Documents { lengths, packing: Packing::FirstFit }))
+}
+
+/// Tokens of experts as in `expert_load`, in the form of `--expert-load`; evenly spread where the row does not say, as
+/// most benchmarks force them to be.
+fn expert_load(row: &Columns) -> Result<ExpertLoad, Unsupported> {
+    match row.text("expert_load") {
+        "" => Ok(ExpertLoad::Balanced),
+        text => text.parse().map_err(|error: ExpertLoadError| {
+            Unsupported::new(format!("`expert_load`: {error}"))
+        }),
+    }
 }
 
 fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported> {

@@ -1,6 +1,7 @@
 //! A measured training step: a plan with measured numbers.
 
 use ir::documents::Documents;
+use ir::expert_load::ExpertLoad;
 use ir::graph::Adapters;
 use ir::layout::LayoutSpec;
 use ir::plan::{MemoryUse, Training};
@@ -91,6 +92,9 @@ pub struct MeasuredPlan {
     /// Documents that make up the sequences, if attention stays within documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Documents>,
+    /// Spread of tokens over experts by the routers.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub expert_load: ExpertLoad,
     /// Preset of the framework that ran it.
     pub framework: String,
     /// Habits in which the run differs from its framework's file: a merge patch of that file (RFC 7386).

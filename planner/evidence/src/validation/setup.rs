@@ -66,6 +66,7 @@ impl Setup {
         let hardware = hardware(&cluster, framework, &plan.training).map_err(impossible)?;
         let problem = Problem::on(graph, plan.training, hardware, plan.num_gpus)
             .and_then(|problem| problem.with_documents(plan.documents.clone()))
+            .and_then(|problem| problem.with_expert_load(plan.expert_load.clone()))
             .map_err(impossible)?
             .with_vocabulary_parallel(plan.shares_vocabulary);
         let layout = Layout::new(plan.layout, &problem.limits)

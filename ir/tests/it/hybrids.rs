@@ -56,13 +56,14 @@ fn mamba_has_the_products_and_tensors_of_its_paper() {
     assert_eq!(saved(&graph), 2 * kept);
     // One kernel up to the projection computes gate and norm again, whatever else runs function by function.
     let of = |is_eager| {
-        let fused =
-            ShardContext { scans_to_projection: true, is_eager, ..setting(Sharding::NONE) };
+        let fused = ShardContext { scans_to_projection: true, is_eager, ..setting(Sharding::NONE) };
         first_layer(&graph).work(&fused).saved
     };
     let inner = |it: &Saved| first_layer(&graph).op(it.op).name.starts_with("mamba.gated");
     for is_eager in [false, true] {
-        assert!(of(is_eager).iter().filter(|it| inner(it)).all(|it| it.part == SavedPart::Statistics));
+        assert!(
+            of(is_eager).iter().filter(|it| inner(it)).all(|it| it.part == SavedPart::Statistics)
+        );
     }
 }
 

@@ -470,8 +470,7 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
         inner.insert(besides::TIED.to_owned(), tied);
     }
     // An encoder writes no text: detectors have one, and models that compare text with something else.
-    if family.classes[0].ends_with("ForMaskedLM")
-        && besides::besides(model_type, object)?.is_none()
+    if family.classes[0].ends_with("ForMaskedLM") && besides::besides(model_type, object)?.is_none()
     {
         let encoder =
             format!("a `{}` that reads text, which is no language model,", family.model_type);

@@ -65,7 +65,9 @@ impl Lowering {
         let has_biases = mixture.shared.is_some_and(|shared| shared.up_bias);
         let width = mixture.latent_size.map(|size| Dim::fixed(DimName::Hidden, size));
         let routed = match width {
-            Some(width) => scope.linear("latent_down", &hidden, &[width], has_biases, for_experts)?,
+            Some(width) => {
+                scope.linear("latent_down", &hidden, &[width], has_biases, for_experts)?
+            }
             None => for_experts,
         };
         let dispatch = OpKind::Dispatch { top_k };

@@ -129,9 +129,9 @@ fn documents(row: &Columns) -> Result<Option<Documents>, Unsupported> {
 fn expert_load(row: &Columns) -> Result<ExpertLoad, Unsupported> {
     match row.text("expert_load") {
         "" => Ok(ExpertLoad::Balanced),
-        text => text.parse().map_err(|error: ExpertLoadError| {
-            Unsupported::new(format!("`expert_load`: {error}"))
-        }),
+        text => text
+            .parse()
+            .map_err(|error: ExpertLoadError| Unsupported::new(format!("`expert_load`: {error}"))),
     }
 }
 

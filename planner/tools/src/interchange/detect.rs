@@ -7,7 +7,7 @@ use ir::text::{Typeset, typeset};
 use super::error::{ImportError, OTHER};
 use super::file::basename;
 use super::imported::Stated;
-use super::others::{of_keys, of_program, of_python as other_python};
+use super::others::{of_keys, of_program, of_python as other_python, trains_nothing};
 use super::ranks::{
     check_spread, check_start, is_torchrun, option_text, ranks, ranks_by_variables, ranks_per_node,
 };
@@ -311,6 +311,10 @@ impl LaunchScript {
         if programs.is_empty() {
             return Err(nothing_starts(nothing, ANY));
         }
+        if commands.iter().filter(|it| program(it).is_some()).all(is_idle) {
+            let what = format!("{} trains nothing, by its name", programs.join(" or "));
+            return Err(nothing_starts(what, "`--from TOOL` reads its options as a training's"));
+        }
         Err(nothing_starts(
             format!("{} is no program that is known", programs.join(" or ")),
             format!(
@@ -354,7 +358,7 @@ impl Launch {
     /// Training program of a known tool in a command.
     fn of(command: &Command, files: &Files) -> Option<Self> {
         let words = &command.words;
-        if command.starts_nothing() {
+        if command.starts_nothing() || is_idle(command) {
             return None;
         }
         (0..words.len()).find_map(|place| {
@@ -373,6 +377,9 @@ impl Launch {
     /// Python program of a command, recognised by Megatron's options: forks of Megatron have them in programs of other
     /// names.
     fn of_fork(command: &Command) -> Option<Self> {
+        if is_idle(command) {
+            return None;
+        }
         let words = fork_words(&command.words, program(command)?.0)?;
         let place = command.words.len() - words.len();
         Some(Self { words, ..Self::at(&command.words, place, Target::MEGATRON) })
@@ -399,6 +406,11 @@ fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)
     }
     all.extend(words[1..place].iter().chain(words.get(after..).unwrap_or_default()).cloned());
     Ok(Some((of_tree(&tree)?, all)))
+}
+
+/// Returns whether a command starts a program that trains nothing.
+fn is_idle(command: &Command) -> bool {
+    program(command).is_some_and(|(_, word)| trains_nothing(&word.text, &command.words))
 }
 
 /// Index and word of the Python program that a command starts: a file, or the module after `-m`.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use ir::framework::JobFacts;
 use ir::graph::Graph;
 use ir::model::Model;
 use ir::plan::Plan;
 
 use super::argument::Argument;
+use super::error::ImportError;
 use super::imported::Imported;
 use super::tools::tool;
 use super::view::ExportView;
@@ -74,6 +76,18 @@ impl Imported {
         let left_out: Vec<ModelDifference> = left_out.filter_map(by_default).collect();
         all.extend(left_out);
         all
+    }
+
+    /// Error for settings with experts, if the user's model has none. Their layout is refused for such a model, so that
+    /// there is no plan to compare models with.
+    pub(super) fn of_experts(&self, model: &Model, graph: &Graph) -> Option<ImportError> {
+        // One expert is a model without experts in Megatron-DeepSpeed.
+        let stated = self.model.iter().find(|it| it.name == "--num-experts" && it.values != ["1"]);
+        let stated = stated?.clone();
+        let difference = ModelDifference { stated, would: None, is_left_out: false };
+        let differences = vec![difference.to_string()];
+        let is_dense = !JobFacts::of(graph).has_experts;
+        is_dense.then(|| ImportError::Model { model: model.name.clone(), differences })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tools that are known but whose settings are not read.
 
-use super::file::has_ending;
+use super::file::{basename, has_ending};
+use super::shell::Word;
 use super::tree::Tree;
 
 /// Each line is the name of a tool with keys that all occur in each of its files (`NAME: a b`), or with prefixes of its
@@ -24,6 +25,44 @@ pub(super) fn of_program(program: &str) -> Option<&'static str> {
     };
     let mut rows = OTHERS.lines().filter_map(|line| line.split_once(" = "));
     rows.find(|(_, names)| names.split(' ').any(is_it)).map(|(name, _)| name)
+}
+
+/// Beginnings of words in the names of programs that train nothing.
+const UNTRAINED: [&str; 9] = [
+    "eval",
+    "infer",
+    "generat",
+    "predict",
+    "chatbot",
+    "benchmark",
+    "preprocess",
+    "tokenize",
+    "convert",
+];
+
+/// Beginnings of words in the names of programs that train, whatever else they do.
+const TRAINED: [&str; 6] = ["train", "pretrain", "finetun", "tun", "sft", "distill"];
+
+/// Options that only a training has.
+const OF_TRAINING: [&str; 7] = [
+    "--per_device_train_batch_size",
+    "--learning_rate",
+    "--lr",
+    "--train_iters",
+    "--train_samples",
+    "--num_train_epochs",
+    "--do_train",
+];
+
+/// Returns whether a command with a program trains nothing, by the words of the program's name and by its options.
+pub(super) fn trains_nothing(program: &str, words: &[Word]) -> bool {
+    let name = basename(program).to_lowercase();
+    let has = |beginnings: &[&str]| {
+        let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+        parts.any(|part| beginnings.iter().any(|it| part.starts_with(it)))
+    };
+    let is_option = |it: &Word| OF_TRAINING.contains(&it.underscored().name());
+    has(&UNTRAINED) && !has(&TRAINED) && !words.iter().any(is_option)
 }
 
 /// Known tool, not read, that a Python file imports.

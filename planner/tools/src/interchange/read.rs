@@ -63,7 +63,9 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
         }
         None => graph,
     };
-    let Posed { problem, layout, stage_ends } = imported.posed(&graph, cluster, stated.num_gpus)?;
+    let posed = imported.posed(&graph, cluster, stated.num_gpus);
+    let posed = posed.map_err(|error| imported.of_experts(model, &graph).unwrap_or(error))?;
+    let Posed { problem, layout, stage_ends } = posed;
     let (found, _) = simulated(&problem, layout, &stage_ends);
     let plan = import.plan(&imported, &problem, &found);
     let (left_out, differences): (Vec<_>, Vec<_>) =

@@ -16,7 +16,7 @@ pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapter
     if !trains_adapters(given)? {
         return Ok(None);
     }
-    let rank = rank(given)?.unwrap_or(16);
+    let rank = rank(given)?.unwrap_or(usual_rank(given).0);
     let targets = given.values("lora_target_modules")?.unwrap_or_default();
     let names = targets.into_iter().flat_map(listed).map(|it| match it.trim() {
         "all" | "all-linear" => ALL_LINEAR.to_owned(),
@@ -64,11 +64,28 @@ fn rank(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
     Ok(given.count_unless_0("lora_r")?.or(given.count_unless_0("lora_dim")?))
 }
 
+/// Switches for adapters. Other names of `use_peft` are the same option (`trainer.txt`).
+const SWITCHES: [&str; 3] = ["use_peft", "lora_enable", "use_lora"];
+
+/// Rank of adapters where none is given, and whose default it is: the programs of LLaVA, Qwen and their kin have
+/// `lora_r: int = 64` next to `lora_enable`, `use_lora` or `tune_type_llm`.
+fn usual_rank(given: &ParsedOptions) -> (u64, &'static str) {
+    let is_of_llava = ["lora_enable", "use_lora", "tune_type_llm"].iter().any(|it| given.has(it));
+    if is_of_llava { (64, "that of LLaVA's and Qwen's programs") } else { (16, "TRL's default") }
+}
+
+fn is_switched(given: &ParsedOptions) -> bool {
+    SWITCHES.iter().any(|it| given.has(it))
+}
+
 /// Returns whether adapters are trained. A switch decides this; without a switch, they are trained if a rank is its own
 /// switch or is given with targets, or if the weights have few bits, since such weights are not trained themselves.
 fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
-    if given.has("use_peft") || given.is_on("use_qlora")? {
-        return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);
+    let is_qlora = given.is_on("use_qlora")?;
+    if is_switched(given) || is_qlora {
+        let are_on: Vec<bool> =
+            SWITCHES.iter().map(|it| given.is_on(it)).collect::<Result<_, _>>()?;
+        return Ok(is_qlora || are_on.contains(&true));
     }
     let is_ranked = given.count_unless_0::<u64>("lora_r")?.is_some();
     let is_own_switch =
@@ -79,12 +96,12 @@ fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
 
 /// Note on the rank of adapters: if no setting says to train them, or if they are trained and no rank is given.
 pub(super) fn adapters_left_out(given: &ParsedOptions) -> Result<Option<Unread>, OptionError> {
-    let is_switched = given.has("use_peft");
     if trains_adapters(given)? && rank(given)?.is_none() {
-        let why = "the rank of adapters is not given: 16, TRL's default, is planned";
+        let (rank, whose) = usual_rank(given);
+        let why = format!("the rank of adapters is not given: {rank}, {whose}, is planned");
         return Ok(Some(Unread::new("lora_r", why)));
     }
-    let is_left_out = !is_switched && rank(given)?.is_some() && !trains_adapters(given)?;
+    let is_left_out = !is_switched(given) && rank(given)?.is_some() && !trains_adapters(given)?;
     Ok(is_left_out.then(|| Unread {
         saves_memory: true,
         ..Unread::new(

@@ -117,38 +117,6 @@ pub(super) fn recipe(all: &mut Vec<Setting>) {
     all.push(("targets".to_owned(), targets));
 }
 
-/// The FSDP settings that ms-swift ships under this name switch recompute on (swift/config/fsdp2.json).
-pub(super) fn built_in_fsdp(all: &mut Vec<Setting>) {
-    if value(all, "fsdp") == Some("fsdp2") {
-        add(all, "fsdp_config.activation_checkpointing", &true);
-    }
-}
-
-/// ms-swift computes in the number format of the weights, or in fp16 if the weights are in fp32
-/// (`_init_mixed_precision` in swift/arguments/base_args/model_args.py).
-pub(super) fn number_format(all: &mut Vec<Setting>) {
-    let of_weights = value(all, "torch_dtype").or(value(all, "dtype"));
-    let is_half = of_weights.is_some_and(|it| ["float16", "fp16", "float32", "fp32"].contains(&it));
-    if value(all, "fp16").is_none() && is_half && !is_on(all, "bf16") {
-        add(all, "fp16", &true);
-    }
-    if is_on(all, "fp16") && value(all, "bf16").is_none() {
-        all.retain(|it| !["torch_dtype", "dtype"].contains(&it.0.as_str()));
-        add(all, "bf16", &false);
-    }
-}
-
-/// By default, ms-swift accumulates 16 sequences over all replicas (swift/arguments/train_args.py).
-pub(super) fn accumulation(all: &mut Vec<Setting>, source: &Source<'_>) {
-    let keys = ["per_device_train_batch_size", "batch_size"];
-    let each = keys.iter().find_map(|key| value(all, key)).map_or(Some(1), |it| it.parse().ok());
-    let (Some(each), Some(ranks)) = (each, source.num_gpus()) else { return };
-    if value(all, "gradient_accumulation_steps").is_none() {
-        let together = u64::from(ranks).saturating_mul(each).max(1);
-        add(all, "gradient_accumulation_steps", &16_u64.div_ceil(together));
-    }
-}
-
 /// If Primus's settings have a layout of stages, the number of virtual stages follows from the layout.
 pub(super) fn layout_alone(all: &mut Vec<Setting>) {
     if value(all, "overrides.pipeline_model_parallel_layout").is_some() {

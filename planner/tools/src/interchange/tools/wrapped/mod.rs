@@ -6,6 +6,7 @@ mod megatron_yaml;
 mod own;
 mod read;
 mod references;
+mod swift;
 mod tools;
 mod verl;
 mod wrapper;

@@ -6,12 +6,12 @@ use ir::graph::ContextParallelKind;
 
 use super::super::megatron;
 use super::adds::{
-    STAGES_OF_LLAMA_FACTORY, accumulation, built_in_fsdp, layout_alone, number_format, own_stage,
-    recipe, shards, steps_of_rollout, zero_stage,
+    STAGES_OF_LLAMA_FACTORY, layout_alone, own_stage, recipe, shards, steps_of_rollout, zero_stage,
 };
 use super::megatron_yaml::MEGATRON_YAML_TOOL;
 use super::own::{self, ACTOR, option_of, own_keys};
 use super::read::read;
+use super::swift;
 use super::verl;
 use super::wrapper::{Base, Same, Setting, Wrapper, add, is_on, number, value};
 use crate::interchange::file::basename;
@@ -89,18 +89,12 @@ static SWIFT: Wrapper = Wrapper {
     same: Same::Keys,
     // swift/sequence_parallel: Ulysses, and a ring if there are more ranks than key-value heads.
     context_parallel: &[ContextParallelKind::AllToAll, ContextParallelKind::Ring],
-    adds: |all, source| {
-        built_in_fsdp(all);
-        if value(all, "quant_bits") == Some("8") {
-            add(all, "load_in_8bit", &true);
-        }
-        number_format(all);
-        accumulation(all, source);
-    },
+    adds: swift::adds,
     ..Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer)
 };
 static MEGATRON_SWIFT: Wrapper = Wrapper {
     same: Same::Keys,
+    adds: |all, _| swift::of_ray(all),
     ..Wrapper::new("ms-swift", include_str!("megatron_swift.txt"), Base::Megatron)
 };
 static SLIME: Wrapper = Wrapper {
@@ -339,6 +333,8 @@ static SWIFT_TOOL: Tool = Tool {
 static MEGATRON_SWIFT_TOOL: Tool = Tool {
     starts_ranks: true,
     starts: anywhere!(|words, at| at == 0 && is_megatron_swift(words)),
+    // Its files for Ray.
+    has_keys: |tree| tree.has("model") && tree.get("train").is_some_and(|it| it.has("gpus")),
     ..wrapping!(
         MEGATRON_SWIFT,
         of_megatron(Target::new("megatron-swift", "ms-swift 4 with Megatron", "megatron-core"))

@@ -1,5 +1,6 @@
 //! Partition where two stages share a rank: the first with the last, the second with the last but one.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use ir::units::Nanos;
@@ -20,7 +21,8 @@ const ROUNDING: f64 = 1e-9;
 /// g(r, i) = min over h < i of the least j with t(h..i) + t(j..g(r - 1, h)) within limits
 /// ```
 ///
-/// The limits are found by bisection. `prefix[i]` is the time of the first `i` blocks.
+/// The limits are found by bisection: where no partition is within a limit, the next to try is the shortest with which
+/// a rank or stage can take one more block. `prefix[i]` is the time of the first `i` blocks.
 ///
 /// # Assumes
 ///
@@ -39,14 +41,14 @@ pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
         any,
         mean,
         |ends| slowest_rank(prefix, ends),
-        |rank| within(prefix, num_stages, [rank, rank]),
+        |rank| within(prefix, num_stages, &Limits::of_rank(rank)),
     );
     let rank = slowest_rank(prefix, &ends) * (1.0 + ROUNDING);
     let ends = least(
         ends,
         mean / 2.0,
         |ends| slowest_stage(prefix, ends),
-        |stage| within(prefix, num_stages, [rank, stage]),
+        |stage| within(prefix, num_stages, &Limits::of_stage(rank, stage)),
     );
     Some(evened(prefix, ends))
 }
@@ -109,7 +111,7 @@ fn least(
     mut best: Vec<usize>,
     mut bound: f64,
     time: impl Fn(&[usize]) -> f64,
-    find: impl Fn(f64) -> Option<Vec<usize>>,
+    find: impl Fn(f64) -> Result<Vec<usize>, f64>,
 ) -> Vec<usize> {
     loop {
         let reached = time(&best);
@@ -118,8 +120,8 @@ fn least(
             return best;
         }
         match find(limit) {
-            Some(better) => best = better,
-            None => bound = limit,
+            Ok(better) => best = better,
+            Err(next) => bound = next.max(limit),
         }
     }
 }
@@ -151,9 +153,36 @@ struct Left {
 
 const NOWHERE: usize = usize::MAX;
 
-/// A partition within limits on the time of a rank and of a stage, if there is one.
-fn within(prefix: &[f64], num_stages: usize, limits: [f64; 2]) -> Option<Vec<usize>> {
-    let [of_rank, of_stage] = limits;
+/// Limits on the time of a rank and of a stage, of which one is searched for.
+struct Limits {
+    rank: f64,
+    stage: f64,
+    /// True if the limit on a rank is searched for; that on a stage is then the same.
+    is_of_rank: bool,
+    /// The least limit with which one more of the ranges looked at so far is within it.
+    next: Cell<f64>,
+}
+
+impl Limits {
+    fn of_rank(limit: f64) -> Self {
+        Self { rank: limit, stage: limit, is_of_rank: true, next: Cell::new(f64::INFINITY) }
+    }
+
+    fn of_stage(rank: f64, stage: f64) -> Self {
+        Self { rank, stage, is_of_rank: false, next: Cell::new(f64::INFINITY) }
+    }
+
+    /// Notes blocks that exceed a limit, on a stage that takes `stage` and a rank that takes `rank`.
+    fn exceeded_by(&self, stage: f64, rank: f64) {
+        let needed = if self.is_of_rank { rank } else { stage };
+        if self.is_of_rank || rank <= self.rank {
+            self.next.set(self.next.get().min(needed));
+        }
+    }
+}
+
+/// A partition within the limits or, if there is none, the least limit that may be enough.
+fn within(prefix: &[f64], num_stages: usize, limits: &Limits) -> Result<Vec<usize>, f64> {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
     left.ends[0] = num_blocks;
@@ -163,12 +192,18 @@ fn within(prefix: &[f64], num_stages: usize, limits: [f64; 2]) -> Option<Vec<usi
         ranks.push(next);
     }
     let innermost = &ranks[ranks.len() - 1];
-    let halves = innermost.ends.iter().enumerate().filter_map(|(start, end)| {
-        let is_left = *end != NOWHERE && time(prefix, start..*end) <= of_rank;
-        let (middle, slower) = halved(prefix, start..*end).filter(|_| is_left)?;
-        (slower <= of_stage).then_some((start, middle, slower))
+    let halves = innermost.ends.iter().enumerate().filter(|(_, end)| **end != NOWHERE);
+    let halves = halves.filter_map(|(start, end)| {
+        let (middle, slower) = halved(prefix, start..*end)?;
+        let both = time(prefix, start..*end);
+        let is_within = both <= limits.rank && slower <= limits.stage;
+        if !is_within {
+            limits.exceeded_by(slower, both);
+        }
+        is_within.then_some((start, middle, slower))
     });
-    let (start, middle, _) = halves.min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let best = halves.min_by(|a, b| a.2.total_cmp(&b.2));
+    let (start, middle, _) = best.ok_or_else(|| limits.next.get())?;
     let (mut fronts, mut backs) = (vec![middle], Vec::new());
     let mut taken = start;
     for left in ranks.iter().rev() {
@@ -179,11 +214,11 @@ fn within(prefix: &[f64], num_stages: usize, limits: [f64; 2]) -> Option<Vec<usi
     fronts.pop();
     fronts.reverse();
     fronts.append(&mut backs);
-    Some(fronts)
+    Ok(fronts)
 }
 
 /// Blocks left after the next rank has taken its two stages, with at least `needed` left for the inner ranks.
-fn take(prefix: &[f64], before: &Left, needed: usize, [rank, stage]: [f64; 2]) -> Left {
+fn take(prefix: &[f64], before: &Left, needed: usize, limits: &Limits) -> Left {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
     for (start, end) in before.ends.iter().copied().enumerate() {
@@ -191,15 +226,25 @@ fn take(prefix: &[f64], before: &Left, needed: usize, [rank, stage]: [f64; 2]) -
             continue;
         }
         // The longer the rank's first stage, the shorter its last.
-        let most = rank.min(stage);
+        let most = limits.rank.min(limits.stage);
         let mut back = prefix.partition_point(|sum| *sum < prefix[end] - most);
         for front in start + 1..end {
             let taken = time(prefix, start..front);
-            let rest = stage.min(rank - taken);
+            let rest = limits.stage.min(limits.rank - taken);
             while back < end && (back < front + needed || time(prefix, back..end) > rest) {
                 back += 1;
             }
-            if taken > most || back >= end {
+            // The rank would take one more block at its end.
+            if back > front + needed {
+                let one_more = time(prefix, back - 1..end);
+                limits.exceeded_by(one_more.max(taken), taken + one_more);
+            }
+            if back >= end {
+                break;
+            }
+            if taken > most {
+                let last = time(prefix, back..end);
+                limits.exceeded_by(last.max(taken), taken + last);
                 break;
             }
             if back < left.ends[front] {

@@ -5,6 +5,7 @@ mod filled;
 mod mirrored;
 mod unlike;
 
+use std::cell::Cell;
 use std::ops::AddAssign;
 
 use ir::units::Nanos;
@@ -91,6 +92,26 @@ pub(crate) fn bisected<T>(
         }
     }
     best
+}
+
+/// `fits(s, start, end)` with its answers remembered, for use where it takes long: what fits does not depend on the
+/// limit of a bisection, and every part of a range that fits does so too.
+pub(crate) fn remembered(
+    [num_blocks, num_stages]: [usize; 2],
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> impl Fn(usize, usize, usize) -> bool {
+    // For each stage and start, the furthest end known to fit, and the nearest known not to fit.
+    let known = vec![Cell::new((0, usize::MAX)); num_stages * (num_blocks + 1)];
+    move |stage, start, end| {
+        let known = &known[stage * (num_blocks + 1) + start];
+        let (reached, beyond) = known.get();
+        if end <= reached {
+            return true;
+        }
+        let is_held = end < beyond && fits(stage, start, end);
+        known.set(if is_held { (end, beyond) } else { (reached, end.min(beyond)) });
+        is_held
+    }
 }
 
 /// [`partition`] where every stage can hold all blocks.

@@ -1,6 +1,5 @@
 //! Partition where a block's time depends on the stage that has it.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
 use ir::units::Nanos;
@@ -30,28 +29,12 @@ pub fn partition_of(
     if !(1..=num_blocks).contains(&num_stages) {
         return None;
     }
-    // What fits does not depend on the limit.
-    let furthest = RefCell::new(vec![None; num_stages * (num_blocks + 1)]);
-    let fits = |stage: usize, start: usize, end: usize| {
-        let index = stage * (num_blocks + 1) + start;
-        let known = furthest.borrow()[index];
-        let reaches = known.unwrap_or_else(|| {
-            let (mut reaches, mut beyond) = (start, num_blocks + 1);
-            while reaches + 1 < beyond {
-                let end = reaches.midpoint(beyond);
-                if fits(stage, start, end) { reaches = end } else { beyond = end }
-            }
-            reaches
-        });
-        furthest.borrow_mut()[index] = Some(reaches);
-        end <= reaches
-    };
     let slowest = |ends: &Vec<usize>| {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
         times.max().unwrap_or_default()
     };
-    let filled = |limit| within([num_blocks, num_stages], limit, &time, fits);
+    let filled = |limit| within([num_blocks, num_stages], limit, &time, &fits);
     let covered = |limit: Nanos| {
         let holds = |stage, start, end| time(stage, start, end) <= limit && fits(stage, start, end);
         covered(num_blocks, num_stages, holds).ok_or(limit + Nanos::new(1))

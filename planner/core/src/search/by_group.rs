@@ -14,7 +14,7 @@ use ir::units::{Bytes, Nanos};
 
 use super::family::{Family, ZeroSharding};
 use super::feasible::abilities;
-use super::least_work::num_micro_batches;
+use super::least_work::{RankTime, num_micro_batches, replicas_with};
 use super::node::{Expansion, Searcher};
 use super::queue::Subfamily;
 use crate::partition::bisected;
@@ -101,9 +101,15 @@ impl Searcher<'_> {
     ) -> Expansion {
         let mut expansion = Expansion::default();
         let subject = self.subject(family, subfamily);
-        let balanced = self.ends_by_group(&subject).into_iter();
-        let balanced: Vec<Cut<'_>> = balanced.map(|ends| self.cut(&subject, ends)).collect();
-        for sharding in self.shardings_of(family, subfamily) {
+        let balanced = self.ends_by_group(&subject);
+        let shardings = self.shardings_of(family, subfamily);
+        if balanced.iter().all(|ends| self.least_time(&subject, ends) > limit) {
+            expansion.counts.pruned_by_time += shardings.len() as u64;
+            return expansion;
+        }
+        let balanced: Vec<Cut<'_>> =
+            balanced.into_iter().map(|ends| self.cut(&subject, ends)).collect();
+        for sharding in shardings {
             let mut best: Option<(Nanos, Layout, Arc<[usize]>)> = None;
             let mut overfilled: Option<(&Cut<'_>, Layout, usize)> = None;
             let mut is_divided = false;
@@ -220,6 +226,19 @@ impl Searcher<'_> {
             StageRule::Fixed(ends) => vec![ends],
             StageRule::Impossible => Vec::new(),
         }
+    }
+
+    /// Lower bound of all layouts with these stages, from their blocks alone.
+    fn least_time(&self, of: &Subject<'_>, ends: &[usize]) -> Nanos {
+        let Subfamily { recompute, schedule, .. } = of.subfamily;
+        let (policies, stages) = ((recompute, schedule), (&of.ranks, ends));
+        let of_group = |(problem, shape): (&Problem, &Arc<Shape>)| {
+            let ranks = RankTime::of_ranks((problem, self.chain), shape, policies, stages);
+            let end = |rank: &RankTime| rank.end(schedule, of.family.num_micro_batches);
+            ranks.into_iter().max_by_key(end)
+        };
+        let last = self.of_groups.iter().zip(&of.shapes).filter_map(of_group);
+        replicas_with(self.problem, of.family, last)
     }
 
     fn cut<'s>(&'s self, of: &'s Subject<'_>, ends: Arc<[usize]>) -> Cut<'s> {

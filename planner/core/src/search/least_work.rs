@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, PassTime};
-use ir::graph::BlockRecompute;
+use ir::graph::{BlockRecompute, Recompute};
 use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use smallvec::SmallVec;
 
 use super::family::Family;
 use crate::problem::Problem;
-use crate::step::{ChainIndex, Shape};
+use crate::step::{ChainIndex, PipelineRanks, Shape};
 
 /// Keeps bounds below the exact value despite rounding.
 const ROUNDING: f64 = 1.0 - 1e-9;
@@ -161,12 +161,7 @@ pub(super) fn least_work(
     LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
 }
 
-/// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g`,
-/// and `t_g` the least time of a micro-batch on the busiest of their ranks,
-///
-/// ```text
-/// T >= M / sum over groups of n_g / t_g
-/// ```
+/// [`replicas_with`], for any partition.
 pub(super) fn replicas_by_group(
     (problem, chain): (&Problem, &ChainIndex),
     shape: &Shape,
@@ -174,19 +169,96 @@ pub(super) fn replicas_by_group(
     overlaps: bool,
     family: &Family,
 ) -> Nanos {
-    let rate = |(group, replicas): (usize, u32)| {
+    let busiest = |group: usize| {
         let blocks = least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
-        let busiest = least_of(blocks, family.pipeline_parallel, overlaps).rank;
-        f64::from(replicas) / busiest.as_f64().max(1.0)
+        let each = least_of(blocks, family.pipeline_parallel, overlaps).rank;
+        RankTime { start: Nanos::ZERO, each }
     };
+    replicas_with(problem, family, (0..problem.num_groups()).map(busiest))
+}
+
+/// Lower bound of a step whose replicas lie in groups, for any shares of the batch, given one pipeline rank of each
+/// group: with `n_g` replicas in group `g`, `s_g` the time before and after the passes of the rank, and `t_g` that of a
+/// micro-batch,
+///
+/// ```text
+/// T >= s_g + m_g t_g,   sum over groups of n_g m_g = M
+/// T >= (M + sum over groups of n_g s_g / t_g) / sum over groups of n_g / t_g
+/// ```
+pub(super) fn replicas_with(
+    problem: &Problem,
+    family: &Family,
+    ranks: impl Iterator<Item = RankTime>,
+) -> Nanos {
     let replicas = problem.replicas_of_groups(family.spec().gpus_per_replica());
-    let rates: f64 = replicas.into_iter().enumerate().map(rate).sum();
-    Nanos::new((num_micro_batches(problem, family) as f64 / rates * ROUNDING) as u64)
+    let (mut all, mut rates) = (num_micro_batches(problem, family) as f64, 0.0);
+    for (replicas, RankTime { start, each }) in replicas.into_iter().zip(ranks) {
+        let rate = f64::from(replicas) / each.as_f64().max(1.0);
+        all += start.as_f64() * rate;
+        rates += rate;
+    }
+    Nanos::new((all / rates * ROUNDING) as u64)
 }
 
 /// Number of micro-batches of all replicas.
 pub(super) fn num_micro_batches(problem: &Problem, family: &Family) -> u64 {
     problem.limits.global_batch_size / u64::from(family.shape.micro_batch_size)
+}
+
+/// Lower bounds of a pipeline rank with given stages: its blocks alone, without messages, gathers and waits.
+#[derive(Clone, Copy)]
+pub(super) struct RankTime {
+    /// Time before its first pass and after its last.
+    start: Nanos,
+    /// Time of its passes for a micro-batch.
+    pub(super) each: Nanos,
+}
+
+impl RankTime {
+    /// The ranks of a pipeline with stages that have these ends.
+    pub(super) fn of_ranks(
+        (problem, chain): (&Problem, &ChainIndex),
+        shape: &Shape,
+        (recompute, schedule): (Recompute, ScheduleKind),
+        (ranks, ends): (&PipelineRanks, &[usize]),
+    ) -> Vec<Self> {
+        let [overlaps, splits] = [schedule.overlaps_passes(), schedule.splits_backward()];
+        // Only some layers of a stage may be recomputed.
+        let policy = recompute.of_other_layers();
+        let time = |block: &Arc<BlockPasses>| {
+            let of = |pass: &PassTime| pass.least(overlaps);
+            let apart = of(&block.input_grad) + of(&block.weight_grad);
+            let grads = if splits { of(&block.backward).min(apart) } else { of(&block.backward) };
+            let all = of(&block.forward) + grads + of(&block.recompute[policy]);
+            // Gradients of weights may follow the last gradient that the first rank needs.
+            [all, if splits { of(&block.forward) } else { all }]
+        };
+        let times: Vec<Vec<[Nanos; 2]>> = (0..problem.num_groups())
+            .map(|group| shape.blocks_in(group).iter().map(time).collect())
+            .collect();
+        let mut all: Vec<Option<Self>> = vec![None; ranks.group.size as usize];
+        let (mut start, mut first) = (Nanos::ZERO, 0);
+        for (stage, end) in ends.iter().enumerate() {
+            let of_class = &times[problem.group_of(ranks, ranks.first_with(stage))];
+            let (mut each, mut after) = (Nanos::ZERO, start);
+            for block in first..*end {
+                let [all, before_next] = of_class[chain.class_at(block)];
+                each += all;
+                after += before_next;
+            }
+            for rank in ranks.with(stage) {
+                all[rank].get_or_insert(Self { start, each: Nanos::ZERO }).each += each;
+            }
+            (start, first) = (after, *end);
+        }
+        all.into_iter().flatten().collect()
+    }
+
+    /// Lower bound of the end of all passes.
+    pub(super) fn end(&self, schedule: ScheduleKind, num_micro_batches: u32) -> Nanos {
+        let each = num_micro_batches / schedule.placement().num_copies();
+        self.start + self.each * u64::from(each)
+    }
 }
 
 /// Lower bound of a schedule's time, for any partition of blocks with at least this work.

@@ -11,7 +11,7 @@ use ir::layout::{Layout, LayoutSpec};
 use ir::units::Nanos;
 
 use super::family::Family;
-use super::node::{Balanced, Expansion, Searcher, slowest_stage};
+use super::node::{Balanced, Expansion, Searcher};
 use super::queue::Subfamily;
 use crate::step::Assignment;
 
@@ -26,13 +26,9 @@ impl Searcher<'_> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
-        let none = self.assign(&balanced, Recompute::None, Arc::clone(ends));
-        let bound = if self.cuts_within_memory(&layouts[0]) {
-            slowest_stage(&none, family, subfamily.schedule)
-        } else {
-            none.lower_bound_of_all(&self.recomputing(&layouts[0], 0))
-        };
-        if bound > limit {
+        let cuts_within_memory = self.cuts_within_memory(&layouts[0]);
+        let without = Subfamily { recompute: Recompute::None, ..subfamily };
+        if balanced.least_time(self, family, without, cuts_within_memory) > limit {
             expansion.counts.pruned_by_time += layouts.len() as u64;
             return expansion;
         }

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 use std::sync::Arc;
 
-use cost_models::block::{BlockMemory, BlockPasses, ByPolicy, ExpertExchanges, PassTime};
+use cost_models::block::{BlockMemory, BlockPasses, ByPolicy, ExpertExchanges};
 use ir::graph::{BlockRecompute, CudaGraphs, Recompute, Sharding};
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
@@ -13,15 +13,15 @@ use simulator::ActivationBytes;
 use super::evaluated_plan::{EvaluatedPlan, of_groups};
 use super::family::{Family, LayoutCounts, ShapeFamily, ZeroSharding};
 use super::feasible::switches;
-use super::least_work::{any_partition, least_work, replicas_by_group};
+use super::least_work::{RankTime, any_partition, least_work, replicas_by_group};
 use super::outcome::{Candidate, CandidateCounts};
 use super::queue::{Branch, Node, Subfamily};
 use super::request::Request;
-use crate::partition::{evened, partition};
+use crate::partition::{evened, partition, remembered};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
     Assignment, BlockCosts, ChainIndex, CostsByHardware, Holdings, Memo, Orders, PipelineRanks,
-    Shape, ShapeKey, Stage, Step, in_flight,
+    Shape, ShapeKey, Step, in_flight,
 };
 
 /// Layouts with the same stages, and their balanced partition.
@@ -302,15 +302,14 @@ impl<'a> Searcher<'a> {
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.largest_memory_budget();
+        let cuts_within_memory = self.cuts_within_memory(&layouts[0]);
+        if balanced.least_time(self, family, subfamily, cuts_within_memory) > limit {
+            expansion.counts.pruned_by_time += layouts.len() as u64;
+            return expansion;
+        }
         let fastest = self.assign(&balanced, subfamily.recompute, Arc::clone(ends));
-        // The slowest stage of a partition chosen for memory is no faster.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
-        let bound = if self.cuts_within_memory(&layouts[0]) {
-            slowest_stage(&fastest, family, subfamily.schedule)
-        } else {
-            of_all
-        };
-        if bound > limit {
+        if !cuts_within_memory && of_all > limit {
             expansion.counts.pruned_by_time += layouts.len() as u64;
             return expansion;
         }
@@ -378,13 +377,14 @@ impl<'a> Searcher<'a> {
             problem.fits_group_with_headroom(group, &memory)
         };
         let num_ranks = layout.pipeline_parallel as usize;
+        let fits = remembered([self.chain.num_blocks(), num_ranks], fits);
         if problem.groups.is_some() {
             let Assignment { shape, ranks, .. } = assignment;
             let blocks = (self.chain, layout.recompute);
             return shape.balanced_on_groups(problem, blocks, (ranks, num_ranks), fits);
         }
         let prefix = assignment.shape.prefix(self.chain, layout.recompute, 0);
-        let ends = partition(&prefix, num_ranks, fits)?;
+        let ends = partition(&prefix, num_ranks, &fits)?;
         Some(evened(&prefix, ends, num_ranks, fits))
     }
 
@@ -446,6 +446,35 @@ impl<'a> Searcher<'a> {
     }
 }
 
+impl Balanced {
+    /// Lower bound of all layouts with these stages or, where `any_partition`, with any, from their blocks alone.
+    pub(super) fn least_time(
+        &self,
+        of: &Searcher<'_>,
+        family: &Family,
+        subfamily: Subfamily,
+        any_partition: bool,
+    ) -> Nanos {
+        let Self { shape, ranks, ends, .. } = self;
+        let Subfamily { recompute, schedule, .. } = subfamily;
+        let is_faster_apart = |block: &Arc<BlockPasses>| {
+            (block.input_grad.total() + block.weight_grad.total()) < block.backward.total()
+        };
+        // Partitions are not balanced for split gradients.
+        if any_partition && schedule.splits_backward() && shape.blocks.iter().any(is_faster_apart) {
+            return Nanos::ZERO;
+        }
+        let policies = (recompute, schedule);
+        let all = RankTime::of_ranks((of.problem, of.chain), shape, policies, (ranks, ends));
+        let m = family.num_micro_batches;
+        // The slowest stage of a partition chosen for memory is no faster.
+        let time = |it: &RankTime| {
+            if any_partition { it.each * u64::from(m) } else { it.end(schedule, m) }
+        };
+        all.iter().map(time).max().unwrap_or_default()
+    }
+}
+
 impl Expansion {
     /// Adds a layout that fits in memory, unless its lower bound exceeds the limit.
     pub(super) fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
@@ -465,27 +494,4 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
         Some((same, value)) if same == key => value,
         _ => last.insert((key, of(key))).1,
     }
-}
-
-/// Lower bound of the slowest stage's time for all micro-batches, for any partition; zero where split gradients are
-/// faster, as partitions are not balanced for split gradients.
-pub(super) fn slowest_stage(
-    fastest: &Assignment<'_>,
-    family: &Family,
-    schedule: ScheduleKind,
-) -> Nanos {
-    let is_faster_apart = |block: &Arc<BlockPasses>| {
-        (block.input_grad.total() + block.weight_grad.total()) < block.backward.total()
-    };
-    if schedule.splits_backward() && fastest.shape.blocks.iter().any(is_faster_apart) {
-        return Nanos::ZERO;
-    }
-    // Another partition may leave the slowest stage fewer layers than are recomputed in each.
-    let counts_recompute = fastest.recompute.first_layers().is_none();
-    let time = |stage: &Arc<Stage>| {
-        let recompute = if counts_recompute { stage.recompute } else { PassTime::default() };
-        (stage.forward + stage.backward + recompute).total()
-    };
-    let times = fastest.stages.iter().map(time);
-    times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
 }

@@ -9,6 +9,7 @@ use ir::graph::{Activation, DimName, NormKind, OpKind, Pass};
 pub(super) fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
     match kind {
         OpKind::ClampedSwiGlu { .. } => fusion != Fusion::Compiled,
+        OpKind::GatedActivation(_) => fusion.runs_gates_apart(),
         _ => fusion == Fusion::Eager,
     }
 }

@@ -320,6 +320,8 @@ choices! {
     pub enum Fusion {
         /// One each, written by hand: Apex, Transformer Engine, FlashAttention's, Megatron's compiled functions.
         Kernels,
+        /// One each, but two for a gated activation: the function of the gate, and its product.
+        KernelsButGates,
         /// One each or fewer: `torch.compile`, XLA.
         Compiled,
         /// One for each function that their PyTorch code calls.
@@ -544,6 +546,13 @@ choices! {
         Kept,
         /// They stay allocated where there are replicas, in the buckets that replicas reduce.
         KeptByReplicas,
+    }
+}
+
+impl Fusion {
+    /// True if the function of a gate and its product are two kernels.
+    pub const fn runs_gates_apart(self) -> bool {
+        matches!(self, Self::KernelsButGates | Self::Eager)
     }
 }
 

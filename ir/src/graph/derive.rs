@@ -441,19 +441,20 @@ impl Sharded<'_> {
     fn saved_between(&self, op: OpId) -> Bytes {
         match self.block.op(op).kind {
             OpKind::Recurrence { kind, chunk } => self.saved_by_recurrence(op, kind, chunk),
-            _ if self.setting.is_eager && !self.is_in_scan(op) => self.saved_by_eager(op),
+            _ if self.is_in_scan(op) => Bytes::ZERO,
+            OpKind::GatedActivation(_) if self.setting.keeps_gates => self.output_bytes(op),
+            _ if self.setting.is_eager => self.saved_by_eager(op),
             _ => Bytes::ZERO,
         }
     }
 
     /// Bytes that the functions of an operator save, in addition to its inputs and outputs. A root mean square norm
-    /// saves its input cast to fp32 and the normalised input; a gated activation, the function of the gate;
-    /// attention's softmax, its output in fp32, before the cast. Models without rotary embeddings do not cast; the
-    /// cast of OPT and BLOOM is not counted.
+    /// saves its input cast to fp32 and the normalised input; attention's softmax, its output in fp32, before the
+    /// cast. Models without rotary embeddings do not cast; the cast of OPT and BLOOM is not counted.
     ///
     /// # Source
     ///
-    /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
+    /// `LlamaRMSNorm` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
     /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`; `GemmaRMSNorm` of `modeling_gemma.py`; and the
     /// tensors that PyTorch's derivatives of the called functions read. The norm's input in 16 bits is not saved.
     fn saved_by_eager(&self, op: OpId) -> Bytes {
@@ -467,7 +468,6 @@ impl Sharded<'_> {
                 let input = self.input_bytes(op, 0);
                 input * 2 + wider(input) * (1 + u64::from(unit_offset))
             }
-            OpKind::GatedActivation(_) => self.output_bytes(op),
             OpKind::Softmax { over: DimName::Context } if compute_bytes < 4 && self.is_rotary() => {
                 self.output_bytes(op) + wider(self.output_bytes(op))
             }

@@ -43,6 +43,8 @@ pub struct ShardContext {
     pub keeps_expert_outputs: bool,
     /// True if operators run as several PyTorch functions, one after the other.
     pub is_eager: bool,
+    /// True if a gated activation runs as two functions, and the product saves the function of the gate.
+    pub keeps_gates: bool,
     /// True if the kernel of Mamba-2's scan also runs gate, norm and projection, and saves nothing between them.
     pub scans_to_projection: bool,
     /// Loss computation.
@@ -101,6 +103,7 @@ impl ShardContext {
             kept_bits: None,
             keeps_expert_outputs: true,
             is_eager: false,
+            keeps_gates: false,
             scans_to_projection: false,
             loss: LossKind::usual(LossGradient::Apart),
             routed: RoutedTokens::BALANCED,

@@ -135,6 +135,7 @@ fn held_by_rank(
     let sharding = Sharding { tensor_parallel: ranks, ..Sharding::NONE };
     block(graph, name).work(&ShardContext {
         is_eager,
+        keeps_gates: is_eager,
         loss: LossKind::usual(loss),
         ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
     })
@@ -181,6 +182,11 @@ fn a_layer_keeps_what_its_functions_take() {
     let [hidden, gate] = [64, 128].map(|width| 3 * 128 * width * 2);
     let more = eager.saved_bytes(BlockRecompute::None) - fused.saved_bytes(BlockRecompute::None);
     assert_eq!(more.get(), 2 * 2 * hidden + gate);
+    let setting =
+        ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE);
+    let gates = block(&graph, "layer").work(&ShardContext { keeps_gates: true, ..setting });
+    let more = gates.saved_bytes(BlockRecompute::None) - fused.saved_bytes(BlockRecompute::None);
+    assert_eq!(more.get(), gate);
     assert_eq!(fused.gradients.get(), (2 * gate + gate + hidden) - gate);
 }
 

@@ -125,7 +125,7 @@ fn a_search_prints_a_table() {
     mfu: [shares]
     memory: [shares]
       [x] GiB stay free by default (`--headroom`)
-    expect: [t] to [t], 80 % interval from [n] measured steps of 48 sources left out of the fit
+    expect: [t] to [t], 80 % interval from [n] measured steps of 49 sources left out of the fit
             [m] to [m], 80 % interval from [n] measured peaks of 31 sources
             (others measured this framework on such GPUs; `planner calibrate` narrows it)
     rests on: [shares]
@@ -171,7 +171,7 @@ fn a_named_layout_is_evaluated() {
     mfu: [shares]
     memory: [shares]
       [x] GiB stay free by default (`--headroom`)
-    expect: [t] to [t], 80 % interval from [n] measured steps of 48 sources left out of the fit
+    expect: [t] to [t], 80 % interval from [n] measured steps of 49 sources left out of the fit
             [m] to [m], 80 % interval from [n] measured peaks of 31 sources
             (others measured this framework on such GPUs; `planner calibrate` narrows it)
     rests on: [shares]

@@ -56,28 +56,28 @@ fn plans_do_not_change_unseen() {
     }
     assert_snapshot!(text, @r"
     models/llama-3.1-8b --gpus 8
-      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 8x1 1f1b none: 6.2124 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 8x1 1f1b none: 6.2106 s
     models/llama-3.1-8b --gpus 64 --cluster a100
-      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.6481 s
+      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.6460 s
     models/llama-3.1-70b --gpus 64
-      tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 56.6803 s
+      tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 56.6338 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
-      tp4 sp cp1 ep1 pp2 vpp4 dp4 zero1/4 64x2 interleaved-1f1b none: 50.7708 s
+      tp4 sp cp1 ep1 pp2 vpp4 dp4 zero1/4 64x2 interleaved-1f1b none: 50.7659 s
     models/mixtral-8x7b --gpus 32
-      tp2 sp cp1 ep1 pp4 vpp4 dp4 zero1/4 64x1 interleaved-1f1b separate_norms+expert_activations: 11.4444 s
+      tp2 sp cp1 ep1 pp4 vpp4 dp4 zero1/4 64x1 interleaved-1f1b separate_norms+expert_activations: 11.4420 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
-      tp1 cp1 ep4 pp4 vpp1 dp4 zero1/4 32x2 1f1b separate_norms+expert_activations: 5.8234 s
+      tp1 cp1 ep4 pp4 vpp1 dp4 zero1/4 32x2 1f1b separate_norms+expert_activations: 5.8335 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
-      tp1 cp1 ep4 pp2 vpp6 dp32 zero1/32 20x2 interleaved-1f1b none: 4.5824 s
+      tp1 cp1 ep4 pp2 vpp6 dp32 zero1/32 20x2 interleaved-1f1b none: 4.5932 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
-      tp8 sp cp1 ep1 pp4 vpp3 dp4 zero1/4 128x2 interleaved-1f1b none: 90.0383 s
+      tp8 sp cp1 ep1 pp4 vpp3 dp4 zero1/4 128x2 interleaved-1f1b none: 90.0054 s
     models/gpt2 --gpus 1 --cluster rtx-4090
-      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 5.7337 s
+      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 5.7326 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
-      tp4 sp cp1 ep1 pp1 vpp1 dp2 zero1/2 32x4 1f1b none: 42.3917 s
+      tp4 sp cp1 ep1 pp1 vpp1 dp2 zero1/2 32x4 1f1b none: 42.3427 s
     models/resnet-50.json --gpus 8
-      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 1x32 1f1b none: 0.0563 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 1x32 1f1b none: 0.0565 s
     models/llama-3.1-405b --gpus 512 --seq-len 4096 --zero 1
-      tp8 sp cp1 ep1 pp16 vpp4 dp4 zero1/4 256x1 interleaved-1f1b none: 38.1491 s
+      tp8 sp cp1 ep1 pp16 vpp4 dp4 zero1/4 256x1 interleaved-1f1b none: 38.1125 s
     ");
 }

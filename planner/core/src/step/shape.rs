@@ -105,6 +105,7 @@ impl ShapeKey {
                 .then(|| precision.input_bits()),
             keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
             is_eager: framework.kernels.fusion == Fusion::Eager,
+            keeps_gates: framework.kernels.fusion.runs_gates_apart(),
             scans_to_projection: framework.kernels.scan == ScanKernel::ToProjection,
             loss: framework.loss(),
             documents: self.documents,

@@ -195,3 +195,40 @@ fn a_file_in_a_folder_above_is_found_from_the_folder_of_the_script() {
         assert!(String::from_utf8_lossy(&run.stdout).contains("ZeRO 2"), "{name}: {run:?}");
     }
 }
+
+/// torchtune names a configuration that it ships without an ending: its settings are in no file until `tune cp` writes
+/// one.
+#[test]
+fn a_configuration_that_a_tool_ships_is_asked_for() {
+    let work = tempfile::tempdir().unwrap();
+    let script = work.path().join("train.sh");
+    let text = "tune run --nproc_per_node 8 lora_finetune_distributed --config llama3_1/8B_lora batch_size=2\n";
+    fs::write(&script, text).unwrap();
+    let args = ["llama-3.1-8b", "--seq-len", "4096"].map(str::to_owned);
+    let read = || import(&script, &args);
+    let missing = read();
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.contains("`8B_lora.yaml`, which is not beside them"), "{missing:?}");
+    let shipped = "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_rank: 8\n\
+                   \x20 lora_attn_modules: ['q_proj']\nbatch_size: 1\ndtype: bf16\n";
+    fs::write(work.path().join("8B_lora.yaml"), shipped).unwrap();
+    let run = read();
+    assert!(run.stdout.contains("bf16") && run.stdout.contains("rank 8"), "{run:?}");
+}
+
+/// `mason.py` multiplies the processes of accelerate by the number of nodes.
+#[test]
+fn mason_starts_processes_on_each_node() {
+    let work = tempfile::tempdir().unwrap();
+    let script = work.path().join("train.sh");
+    for (nodes, ranks) in [(1, "on 8 x"), (2, "on 16 x")] {
+        let text = format!(
+            "python mason.py --cluster ai2/jupiter --num_nodes {nodes} --gpus 8 -- accelerate launch \\\n\
+             --mixed_precision bf16 --num_processes 8 --use_deepspeed --zero_stage 3 open_instruct/finetune.py \\\n\
+             --max_seq_length 4096 --per_device_train_batch_size 1 --gradient_accumulation_steps 2\n"
+        );
+        fs::write(&script, text).unwrap();
+        let run = import(&script, &["llama-3.1-8b".to_owned()]);
+        assert!(run.stdout.contains(ranks), "{nodes}: {run:?}");
+    }
+}

@@ -9,7 +9,8 @@ use super::file::basename;
 use super::imported::Stated;
 use super::others::{of_keys, of_program, of_python as other_python, trains_nothing};
 use super::ranks::{
-    check_spread, check_start, is_torchrun, option_text, ranks, ranks_by_variables, ranks_per_node,
+    check_spread, check_start, is_torchrun, on_nodes_of_mason, option_text, ranks,
+    ranks_by_variables, ranks_per_node,
 };
 use super::shell::{self, Command, Script, Way, Word, is_program};
 use super::source::{Form, LaunchedProgram, Source, WHOLE, first_line, is_toml, notation, tree_of};
@@ -134,6 +135,11 @@ impl LaunchScript {
                         names.extend(value.map(|it| format!("{}.py", it.replace('.', "/"))));
                     }
                     "--deepspeed_config" => names.push("pipeline.py".to_owned()),
+                    // So is one that torchtune ships.
+                    "--config" => {
+                        let shipped = value.filter(|it| !basename(it).contains('.'));
+                        names.extend(shipped.map(|it| format!("{it}.yaml")));
+                    }
                     _ => {}
                 }
             }
@@ -269,6 +275,7 @@ impl LaunchScript {
             let num_gpus = if is_by_ray { None } else { of_launcher() };
             let ranks_per_node = ranks_per_node(&self.script, &before, set);
             let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
+            let words = on_nodes_of_mason(&before, words);
             let started = LaunchedProgram { before, words, num_gpus, ranks_per_node };
             return Ok((from.unwrap_or(target), Form::Program(started)));
         }

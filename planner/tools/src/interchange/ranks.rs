@@ -157,6 +157,23 @@ pub(super) fn ranks(
     slurm_nodes?.checked_mul(of_node?)
 }
 
+/// The words of `accelerate launch`, with the ranks of all nodes where AI2's `mason.py` starts it on each of several.
+///
+/// # Source
+///
+/// allenai/open-instruct, `make_internal_command` of `mason.py`.
+pub(super) fn on_nodes_of_mason(before: &[Word], mut words: Vec<Word>) -> Vec<Word> {
+    let is_mason = before.iter().any(|it| basename(&it.text) == "mason.py");
+    let nodes = option(before, &["--num_nodes"]).filter(|_| is_mason).unwrap_or(1);
+    if let Some(place) = words.iter().position(|it| it.text == "--num_processes")
+        && let Some(number) = words.get_mut(place + 1)
+        && let Some(each) = count::<u32>(&number.text)
+    {
+        number.text = each.saturating_mul(nodes).to_string();
+    }
+    words
+}
+
 /// Programs that start a rank on each GPU that they see.
 const ON_ALL_VISIBLE: [&str; 3] = ["llamafactory-cli", "lmf", "deepspeed"];
 

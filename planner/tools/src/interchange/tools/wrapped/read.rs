@@ -33,7 +33,7 @@ use super::own::{NO_OPTION, in_own_words};
 use super::references::{self, Values};
 use super::wrapper::{Base, Same, Setting, Wrapper, base_option};
 use crate::interchange::error::ImportError;
-use crate::interchange::file::has_ending;
+use crate::interchange::file::{basename, has_ending};
 use crate::interchange::imported::Imported;
 use crate::interchange::index::IndexedRow;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, UnknownPart};
@@ -353,8 +353,11 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
                 all.extend(of_tree(source, &tree, wrapper, &options)?);
             }
             let file = options.iter().find(|it| it.0 == "config").and_then(|it| it.1.first());
-            if let Some(file) = file.filter(|it| has_ending(&it.text, "yaml")) {
-                all.extend(of_tree(source, &source.tree(&file.text)?, wrapper, &[])?);
+            if let Some(Word { text, .. }) = file {
+                // torchtune names the configurations that it ships without an ending; `tune cp` writes them to files.
+                let is_shipped = !text.is_empty() && !basename(text).contains('.');
+                let name = if is_shipped { format!("{text}.yaml") } else { text.clone() };
+                all.extend(of_tree(source, &source.tree(&name)?, wrapper, &[])?);
             }
             for option in options {
                 all.retain(|known| known.0 != option.0);

@@ -229,9 +229,9 @@ impl RankTime {
             let of = |pass: &PassTime| pass.least(overlaps);
             let apart = of(&block.input_grad) + of(&block.weight_grad);
             let grads = if splits { of(&block.backward).min(apart) } else { of(&block.backward) };
-            let all = of(&block.forward) + grads + of(&block.recompute[policy]);
+            let whole = of(&block.forward) + grads + of(&block.recompute[policy]);
             // Gradients of weights may follow the last gradient that the first rank needs.
-            [all, if splits { of(&block.forward) } else { all }]
+            [whole, if splits { of(&block.forward) } else { whole }]
         };
         let times: Vec<Vec<[Nanos; 2]>> = (0..problem.num_groups())
             .map(|group| shape.blocks_in(group).iter().map(time).collect())
@@ -242,8 +242,8 @@ impl RankTime {
             let of_class = &times[problem.group_of(ranks, ranks.first_with(stage))];
             let (mut each, mut after) = (Nanos::ZERO, start);
             for block in first..*end {
-                let [all, before_next] = of_class[chain.class_at(block)];
-                each += all;
+                let [whole, before_next] = of_class[chain.class_at(block)];
+                each += whole;
                 after += before_next;
             }
             for rank in ranks.with(stage) {

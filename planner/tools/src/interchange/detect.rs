@@ -135,7 +135,7 @@ impl LaunchScript {
                         names.extend(value.map(|it| format!("{}.py", it.replace('.', "/"))));
                     }
                     "--deepspeed_config" => names.push("pipeline.py".to_owned()),
-                    // So is one that torchtune ships.
+                    // torchtune names the configurations that it ships without an ending.
                     "--config" => {
                         let shipped = value.filter(|it| !basename(it).contains('.'));
                         names.extend(shipped.map(|it| format!("{it}.yaml")));
